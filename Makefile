@@ -1,0 +1,41 @@
+# The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
+.DEFAULT_GOAL := help
+.PHONY: help venv test test-all lint demo bench-state bench-growth clean
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+
+# Made again when the pinned versions or the package's description change; otherwise there is nothing to do.
+$(READY): pyproject.toml constraints.txt scripts/setup
+	@scripts/setup
+
+venv: $(READY) ## make .venv with the pinned versions, and check for Java 17+
+
+lint: $(READY) ## ruff, mypy and import-linter
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+
+# pytest comes last, so that the run ends with its summary.
+test: lint ## everything except the slow tests
+	@$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint ## everything
+	@$(BIN)/python -m pytest
+
+demo: $(READY) ## run the example flow, kill it, run it again, compare
+	@$(BIN)/python examples/demo.py
+
+bench-state: $(READY) ## running aggregate against Spark's own state stores (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench state $(if $(JSON),--json $(JSON))
+
+bench-growth: $(READY) ## cost of an epoch as the state grows (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench growth $(if $(JSON),--json $(JSON))
+
+clean: ## remove what the tools left behind, but not .venv
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-work spark-warehouse
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

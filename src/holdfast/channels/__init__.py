@@ -1,0 +1,1 @@
+"""Output logs: segments as Parquet files, and what of them must be kept."""

@@ -1,0 +1,1 @@
+"""Words that every other package shares. Imports nothing but the standard library."""

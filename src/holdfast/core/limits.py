@@ -1,0 +1,55 @@
+"""Every bound of the system, named, with its unit and its reason."""
+
+from __future__ import annotations
+
+# The key hash is cut into this many fixed ranges (its top 12 bits). Tasks own ranges of slots, so a new
+# split of the state is a new set of slices and never a rewrite.
+SLOTS = 4096
+SLOT_SHIFT_BITS = 52
+
+# A run larger than this is written as several, each with a hash range of its own, so that a merge step
+# and a restore can take them one at a time.
+RUN_ROWS_MAX = 262_144
+
+# What one merge step may write: the pause an epoch can see is bounded by one step.
+MERGE_STEP_RUNS_MAX = 4
+
+# A level of the spine is merged when it has this many layers: rows are rewritten once a level, and a
+# lookup visits at most this many layers a level.
+MERGE_FANOUT = 8
+
+# The bottom layer is rewritten when all above it together reach this share of it.
+MERGE_BOTTOM_SHARE = 0.5
+
+# Memory maps that a process keeps open. Each costs address space and a file descriptor, nothing else.
+OPEN_RUNS_MAX = 1024
+
+# Bloom filters take this many bits a key: with four bits set in one word, about 2% false positives.
+BLOOM_BITS_PER_KEY = 12
+
+# What one epoch may take from its inputs unless the flow says otherwise.
+EPOCH_ROWS_MAX = 4_000_000
+EPOCH_BYTES_MAX = 1 << 30
+
+# A stage stops planning while a consumer of its output has more than this unread.
+UNREAD_ROWS_MAX = 16_000_000
+UNREAD_BYTES_MAX = 4 << 30
+
+# How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
+POLL_MS = 200
+
+# How often a job that failed for a reason outside the plan is tried again before the flow stops.
+ATTEMPTS_PER_PLAN_MAX = 3
+
+# Rows of the events table that are kept: the audit trail is bounded like everything else.
+EVENTS_MAX = 100_000
+
+# The lease is a counter that its holder raises this often; the judge calls the holder silent after this.
+LEASE_RENEW_MS = 250
+LEASE_MS_MAX = 1_000
+
+# A writer that finds the ledger locked waits this long before it reports the ledger as unavailable.
+LEDGER_BUSY_MS_MAX = 10_000
+
+# Manifests, plans and layer digests below every cursor that the ledger keeps for replay.
+SWEEP_EVERY_MS = 1_000

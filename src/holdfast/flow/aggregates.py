@@ -1,0 +1,56 @@
+"""Aggregates as descriptions: `hf.sum("amount * qty")` names a Spark SQL function and its argument.
+
+Types, nulls, NaN and overflow are those of the Spark SQL function of the same name. Nothing here needs
+a SparkSession, so that a flow file can be imported anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One aggregate: the Spark SQL function and the SQL expression it is applied to."""
+
+    function: str
+    expression: str
+
+    def sql(self) -> str:
+        """The aggregate as Spark SQL spells it."""
+        return f"{self.function}({self.expression})"
+
+
+def count(expression: str = "1") -> Aggregate:
+    """The number of rows, or of rows where `expression` is not null."""
+    return Aggregate("count", expression)
+
+
+def sum(expression: str) -> Aggregate:
+    """The sum of the non-null values of `expression`."""
+    return Aggregate("sum", expression)
+
+
+def min(expression: str) -> Aggregate:
+    """The smallest non-null value of `expression`."""
+    return Aggregate("min", expression)
+
+
+def max(expression: str) -> Aggregate:
+    """The largest non-null value of `expression` (NaN is the largest of all)."""
+    return Aggregate("max", expression)
+
+
+def avg(expression: str) -> Aggregate:
+    """The mean of the non-null values of `expression`."""
+    return Aggregate("avg", expression)
+
+
+def stddev(expression: str) -> Aggregate:
+    """The sample standard deviation of the non-null values of `expression`."""
+    return Aggregate("stddev", expression)
+
+
+def variance(expression: str) -> Aggregate:
+    """The sample variance of the non-null values of `expression`."""
+    return Aggregate("variance", expression)

@@ -1,0 +1,87 @@
+"""Descriptions of where rows come from and where they go; the code that does it is in sources/ and sinks/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import PlanError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FilesSource:
+    """A directory whose files are read once each, in the order of their modification."""
+
+    path: str
+    schema: str
+    max_files_per_epoch: int | None = None
+    max_rows_per_epoch: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RowsSource:
+    """Rows held in memory, for tests: `per_epoch` of them at a time."""
+
+    table: pa.Table
+    per_epoch: int
+
+
+@dataclass(frozen=True)
+class ParquetSink:
+    """A directory of Parquet files, one directory (or file) an epoch, renamed into place."""
+
+    path: str
+    single_file: bool = False
+
+
+@dataclass(frozen=True)
+class DiscardSink:
+    """Lets rows go."""
+
+
+SourceDescription = FilesSource | RowsSource
+SinkDescription = ParquetSink | DiscardSink
+
+
+def files(
+    path: str,
+    *,
+    schema: str,
+    max_files_per_epoch: int | None = None,
+    max_rows_per_epoch: int | None = None,
+) -> FilesSource:
+    """Read the Parquet files of a directory, each once. A file is never split between epochs.
+
+    Files must appear whole (write elsewhere, then rename); names that start with `.` or `_` are ignored.
+    """
+    for name, bound in (
+        ("max_files_per_epoch", max_files_per_epoch),
+        ("max_rows_per_epoch", max_rows_per_epoch),
+    ):
+        if bound is not None and bound < 1:
+            raise PlanError(f"{name} must be at least 1, not {bound}", operation="files")
+    return FilesSource(path, schema, max_files_per_epoch, max_rows_per_epoch)
+
+
+def rows(data: Sequence[Mapping[str, object]] | pa.Table, *, per_epoch: int | None = None) -> RowsSource:
+    """Use rows in memory as a source: a list of dicts, or an Arrow table."""
+    import pyarrow as pa
+
+    table = data if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data))
+    if table.num_columns == 0:
+        raise PlanError("hf.rows needs at least one column", operation="rows")
+    return RowsSource(table, per_epoch or max(table.num_rows, 1))
+
+
+def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
+    """Write each epoch as `epoch=NNNNNNNN/`, or with `single_file` as `epoch-NNNNNNNN.parquet`."""
+    return ParquetSink(path, single_file)
+
+
+def discard() -> DiscardSink:
+    """Let the rows go: for flows of which only the state matters, and for measurements."""
+    return DiscardSink()

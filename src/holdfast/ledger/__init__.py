@@ -1,0 +1,1 @@
+"""The transactional truth: what was planned, what was done, who may commit, and why."""

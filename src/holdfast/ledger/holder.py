@@ -1,0 +1,106 @@
+"""Who owns a flow. Taking it raises the generation, so that whoever held it before changes nothing more."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from holdfast.core.errors import LedgerError
+from holdfast.ledger import schema
+from holdfast.ledger.ledger import Ledger, record_event
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process, told apart from a later one with the same pid by its start time."""
+
+    host: str
+    pid: int
+    started: str
+
+    @classmethod
+    def myself(cls) -> Holder:
+        """This process."""
+        return cls(socket.gethostname(), os.getpid(), _start_time(os.getpid()) or "")
+
+    def lives(self) -> bool:
+        """Whether the process still runs; one on another host counts as running."""
+        return self.host != socket.gethostname() or _start_time(self.pid) == self.started
+
+
+def take(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
+    """Become the flow's holder and return the new generation; a living holder is replaced only by force."""
+    me = Holder.myself()
+    with ledger.unfenced_write() as tx:
+        row = tx.execute(sa.select(schema.flow)).one_or_none()
+        if row is None:
+            tx.execute(
+                sa.insert(schema.flow).values(
+                    name=flow_name, format_version=schema.FORMAT_VERSION, generation=1, holder=asdict(me)
+                )
+            )
+            record_event(tx, "taken", f"process {me.pid} on {me.host} starts the flow", generation=1)
+            return 1
+        _check_identity(ledger.path, row.name, row.format_version, flow_name)
+        holder = Holder(**row.holder) if row.holder else None
+        if holder and holder.lives() and not by_force and holder != me:
+            raise LedgerError(
+                f"process {holder.pid} on {holder.host} is running this flow",
+                operation="take",
+                hint="Stop it, wait for it with --wait, or replace it with --take-over.",
+            )
+        generation = int(row.generation) + 1
+        tx.execute(sa.update(schema.flow).values(generation=generation, holder=asdict(me)))
+        tx.execute(sa.update(schema.stages).values(generation=generation))
+        _close_open_attempts(tx)
+        record_event(tx, "taken", _why(me, holder), generation=generation)
+        return generation
+
+
+def release(ledger: Ledger, generation: int) -> None:
+    """Say that this process has stopped cleanly; the generation stays."""
+    with ledger.write(generation) as tx:
+        tx.execute(sa.update(schema.flow).values(holder=None))
+        record_event(tx, "released", "clean stop", generation=generation)
+
+
+def _why(me: Holder, before: Holder | None) -> str:
+    if before is None:
+        return f"process {me.pid} on {me.host} follows a clean stop"
+    state = "takes over from the running" if before.lives() else "replaces the dead"
+    return f"process {me.pid} on {me.host} {state} process {before.pid} on {before.host}"
+
+
+def _close_open_attempts(tx: Connection) -> None:
+    """What an older generation has under way can no longer commit, so its files may go."""
+    table = schema.attempts
+    tx.execute(sa.update(table).where(table.c.status == "open").values(status="closed"))
+
+
+def _check_identity(path: Path, name: str, version: int, flow_name: str) -> None:
+    if name != flow_name:
+        raise LedgerError(
+            f"{path.parent} belongs to flow {name!r}, not to {flow_name!r}",
+            operation="open",
+            hint="Give every flow a work directory of its own.",
+        )
+    if version != schema.FORMAT_VERSION:
+        raise LedgerError(
+            f"{path.parent} has format version {version}; this Holdfast writes version {schema.FORMAT_VERSION}",
+            operation="open",
+            hint="Use the Holdfast that wrote it, or a newer one.",
+        )
+
+
+def _start_time(pid: int) -> str | None:
+    """The kernel's start time of a process, None if there is none (or only its remains)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else fields[19]

@@ -1,0 +1,205 @@
+"""What consumers have read and what is there to read: source items, channels and cursors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from holdfast.core.errors import StorageError
+from holdfast.core.json import Json
+from holdfast.ledger import schema
+from holdfast.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Item:
+    """One discovery of a source: what it is, how large, and how the source will find it again."""
+
+    identity: str
+    rows: int | None
+    bytes: int
+    body: Json
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One position of an input that a plan may take: a source's ordinal or a channel's epoch."""
+
+    position: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The files of one epoch on one port."""
+
+    id: int
+    epoch: int
+    attempt: str
+    status: str
+    rows: int
+    files: list[Json]
+
+
+def add_items(ledger: Ledger, generation: int, source: str, items: Sequence[Item]) -> int:
+    """Give new discoveries their ordinals; what is known already is left as it is. Returns how many were new."""
+    with ledger.write(generation) as tx:
+        table = schema.source_items
+        known = _known(tx, source, [item.identity for item in items])
+        last = tx.execute(sa.select(sa.func.max(table.c.ordinal)).where(table.c.source == source)).scalar()
+        ordinal = -1 if last is None else int(last)
+        rows = []
+        for item in items:
+            if item.identity in known:
+                continue
+            ordinal += 1
+            values = {"source": source, "ordinal": ordinal, "identity": item.identity, "rows": item.rows}
+            rows.append({**values, "bytes": item.bytes, "body": item.body})
+        if rows:
+            tx.execute(sa.insert(table), rows)
+        return len(rows)
+
+
+def known_identities(tx: Connection, source: str) -> set[str]:
+    """Everything that a source has discovered so far."""
+    table = schema.source_items
+    return set(tx.execute(sa.select(table.c.identity).where(table.c.source == source)).scalars())
+
+
+def items(tx: Connection, source: str, start: int, stop: int) -> list[Item]:
+    """A source's items from ordinal `start` up to but without `stop`."""
+    table = schema.source_items
+    found = tx.execute(
+        sa.select(table.c.identity, table.c.rows, table.c.bytes, table.c.body)
+        .where(table.c.source == source, table.c.ordinal >= start, table.c.ordinal < stop)
+        .order_by(table.c.ordinal)
+    )
+    return [Item(*row) for row in found]
+
+
+def unread_items(tx: Connection, source: str, start: int, limit: int) -> list[Unit]:
+    """What a source offers from `start` on; an item that cannot tell its rows counts as one."""
+    table = schema.source_items
+    found = tx.execute(
+        sa.select(table.c.ordinal, sa.func.coalesce(table.c.rows, 1), table.c.bytes)
+        .where(table.c.source == source, table.c.ordinal >= start)
+        .order_by(table.c.ordinal)
+        .limit(limit)
+    )
+    return [Unit(*row) for row in found]
+
+
+def unread_epochs(tx: Connection, stage: str, port: str, start: int, limit: int) -> list[Unit]:
+    """What a channel offers from `start` on: committed epochs, the empty ones included."""
+    stages, table = schema.stages, schema.segments
+    head = tx.execute(sa.select(stages.c.head, stages.c.branch).where(stages.c.stage == stage)).one()
+    found = tx.execute(
+        sa.select(table.c.epoch, table.c.rows, table.c.bytes)
+        .where(
+            table.c.stage == stage,
+            table.c.branch == head.branch,
+            table.c.port == port,
+            table.c.epoch >= start,
+            table.c.status != "condemned",
+        )
+        .order_by(table.c.epoch)
+        .limit(limit)
+    )
+    sizes = {row.epoch: row for row in found}
+    last = min(int(head.head), start + limit - 1)
+    return [
+        Unit(epoch, sizes[epoch].rows, sizes[epoch].bytes) if epoch in sizes else Unit(epoch, 0, 0)
+        for epoch in range(start, last + 1)
+    ]
+
+
+def segments(tx: Connection, stage: str, port: str, start: int, stop: int) -> list[Segment]:
+    """The segments of a port's epochs from `start` up to but without `stop`."""
+    table, stages = schema.segments, schema.stages
+    branch = sa.select(stages.c.branch).where(stages.c.stage == stage).scalar_subquery()
+    found = tx.execute(
+        sa.select(table.c.id, table.c.epoch, table.c.attempt, table.c.status, table.c.rows, table.c.files)
+        .where(
+            table.c.stage == stage,
+            table.c.branch == branch,
+            table.c.port == port,
+            table.c.epoch >= start,
+            table.c.epoch < stop,
+            table.c.status != "condemned",
+        )
+        .order_by(table.c.epoch, table.c.id)
+    )
+    return [Segment(*row) for row in found]
+
+
+def check_untrimmed(tx: Connection, stage: str, port: str, start: int, stop: int, rows: int) -> None:
+    """Refuse to read a range of a channel of which a part has been let go."""
+    table, stages = schema.manifests, schema.stages
+    branch = sa.select(stages.c.branch).where(stages.c.stage == stage).scalar_subquery()
+    bodies = tx.execute(
+        sa.select(table.c.body).where(
+            table.c.stage == stage, table.c.branch == branch, table.c.epoch >= start, table.c.epoch < stop
+        )
+    ).scalars()
+    written = sum(int(body["rows_out"].get(port, 0)) for body in bodies)
+    if written != rows:
+        raise StorageError(
+            f"epochs {start} to {stop - 1} of {stage}.{port} held {written} rows, of which {rows} are still kept",
+            operation="read channel",
+        )
+
+
+def processed(tx: Connection, consumer: str, name: str) -> int:
+    """The next position that a consumer will read."""
+    table = schema.cursors
+    found = tx.execute(
+        sa.select(table.c.processed).where(table.c.consumer == consumer, table.c.input == name)
+    )
+    return int(found.scalar_one())
+
+
+def unread_size(tx: Connection, consumers: Iterable[str], stage: str, port: str) -> tuple[int, int]:
+    """Rows and bytes of a channel that its slowest consumer has not read."""
+    cursors, table = schema.cursors, schema.segments
+    positions = tx.execute(
+        sa.select(sa.func.min(cursors.c.processed)).where(
+            cursors.c.consumer.in_(list(consumers)), cursors.c.input == f"channel:{stage}.{port}"
+        )
+    ).scalar()
+    if positions is None:
+        return 0, 0
+    found = tx.execute(
+        sa.select(
+            sa.func.coalesce(sa.func.sum(table.c.rows), 0), sa.func.coalesce(sa.func.sum(table.c.bytes), 0)
+        ).where(
+            table.c.stage == stage, table.c.port == port, table.c.epoch >= positions, table.c.status == "live"
+        )
+    ).one()
+    return int(found[0]), int(found[1])
+
+
+def move_cursor(ledger: Ledger, generation: int, consumer: str, name: str, start: int, stop: int) -> None:
+    """Move a sink's cursor after the sink has made the rows durable."""
+    table = schema.cursors
+    with ledger.write(generation) as tx:
+        tx.execute(
+            sa.update(table)
+            .where(table.c.consumer == consumer, table.c.input == name, table.c.processed == start)
+            .values(processed=stop, needed=stop)
+        )
+
+
+def _known(tx: Connection, source: str, identities: Sequence[str]) -> set[str]:
+    table, known = schema.source_items, set()
+    for start in range(0, len(identities), 500):
+        part = identities[start : start + 500]
+        known |= set(
+            tx.execute(
+                sa.select(table.c.identity).where(table.c.source == source, table.c.identity.in_(part))
+            ).scalars()
+        )
+    return known

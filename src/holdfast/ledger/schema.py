@@ -1,0 +1,146 @@
+"""The ledger's tables. docs/ON_DISK.md describes them; a change here is a new FORMAT_VERSION.
+
+Invariants that the tables themselves keep: one plan an epoch, one manifest an epoch and revision, one
+cursor a consumer and input, one ordinal a source item. All else is kept by the transactions that write
+them, whose first statement is the fence.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, Column, Index, Integer, MetaData, String, Table
+
+FORMAT_VERSION = 1
+
+metadata = MetaData()
+
+# One row: whose ledger this is, and which process may write to it.
+flow = Table(
+    "flow",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("format_version", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("holder", JSON),
+)
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("branch", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("head", Integer, nullable=False),  # the last committed epoch, -1 before the first
+    Column("plan_version", Integer, nullable=False),  # raised whenever the open plan is written or replaced
+    Column("state_schema", JSON),  # key, operator and types of the stored state; None without state
+)
+
+# The ordinal log of a source: what it discovered, in order.
+source_items = Table(
+    "source_items",
+    metadata,
+    Column("source", String, primary_key=True),
+    Column("ordinal", Integer, primary_key=True),
+    Column("identity", String, nullable=False),
+    Column("rows", Integer),
+    Column("bytes", Integer, nullable=False),
+    Column("body", JSON, nullable=False),
+    Index("source_items_identity", "source", "identity", unique=True),
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("branch", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+
+# An attempt's id is here before any of its tasks writes; its files are all below data/<stage>/<attempt>/.
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("attempt", String, primary_key=True),
+    Column("stage", String, nullable=False),
+    Column("kind", String, nullable=False),  # epoch, merge or repair
+    Column("epoch", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("status", String, nullable=False),  # open, committed or closed
+    Index("attempts_status", "status"),
+)
+
+manifests = Table(
+    "manifests",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("branch", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("revision", Integer, primary_key=True),
+    Column("attempt", String, nullable=False),
+    Column("committed_ms", Integer, nullable=False),
+    Column("body", JSON, nullable=False),
+)
+
+# Layers and segments are live, lost (named, but the file is not there) or condemned (may be unlinked).
+layers = Table(
+    "layers",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("stage", String, nullable=False),
+    Column("branch", Integer, nullable=False),
+    Column("first", Integer, nullable=False),
+    Column("last", Integer, nullable=False),
+    Column("attempt", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("bytes", Integer, nullable=False),
+    Column("runs", JSON, nullable=False),
+    Index("layers_stage", "stage", "branch", "first"),
+)
+
+segments = Table(
+    "segments",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("stage", String, nullable=False),
+    Column("branch", Integer, nullable=False),
+    Column("port", String, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("attempt", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("rows", Integer, nullable=False),
+    Column("bytes", Integer, nullable=False),
+    Column("files", JSON, nullable=False),
+    Index("segments_stage", "stage", "branch", "port", "epoch"),
+)
+
+# `processed` is the next position a consumer will read; below `needed` nothing can be asked for again.
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("consumer", String, primary_key=True),
+    Column("input", String, primary_key=True),
+    Column("processed", Integer, nullable=False),
+    Column("needed", Integer, nullable=False),
+)
+
+tiers = Table(
+    "tiers",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("tier", String, primary_key=True),
+    Column("safe", Integer, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("at_ms", Integer, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("stage", String),
+    Column("epoch", Integer),
+    Column("generation", Integer),
+    Column("reason", String, nullable=False),
+)

@@ -1,0 +1,70 @@
+"""Stages as the ledger knows them: registration when a flow starts, and the schema of their state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from holdfast.core.errors import StateSchemaError
+from holdfast.core.json import Json
+from holdfast.ledger import schema
+from holdfast.ledger.ledger import Ledger, record_event
+
+MAIN_BRANCH = 0
+
+
+def register(
+    ledger: Ledger, generation: int, stage: str, state_schema: Json | None, inputs: Sequence[str]
+) -> None:
+    """Make sure that a stage and its cursors are in the ledger and that its state can be read by its code."""
+    with ledger.write(generation) as tx:
+        row = tx.execute(sa.select(schema.stages).where(schema.stages.c.stage == stage)).one_or_none()
+        if row is None:
+            values = {
+                "stage": stage,
+                "branch": MAIN_BRANCH,
+                "generation": generation,
+                "head": -1,
+                "plan_version": 0,
+            }
+            tx.execute(sa.insert(schema.stages).values(**values, state_schema=state_schema))
+            record_event(tx, "stage added", "first run of this stage", stage=stage, generation=generation)
+        elif row.state_schema != state_schema:
+            _check_schema(stage, row.head, row.state_schema, state_schema)
+            tx.execute(
+                sa.update(schema.stages)
+                .where(schema.stages.c.stage == stage)
+                .values(state_schema=state_schema)
+            )
+        for name in inputs:
+            add_cursor(tx, f"stage:{stage}", name, 0)
+
+
+def add_cursor(tx: Connection, consumer: str, name: str, start: int) -> None:
+    """Give a consumer a cursor on an input, unless it has one."""
+    table = schema.cursors
+    known = tx.execute(
+        sa.select(table.c.input).where(table.c.consumer == consumer, table.c.input == name)
+    ).first()
+    if known is None:
+        tx.execute(sa.insert(table).values(consumer=consumer, input=name, processed=start, needed=start))
+
+
+def _check_schema(stage: str, head: int, old: Json | None, new: Json | None) -> None:
+    """A stage that has never committed has no state that could be misread."""
+    if head < 0:
+        return
+    before, after = old or {}, new or {}
+    changes = [
+        f"{part}: {before.get(part)} -> {after.get(part)}"
+        for part in sorted({*before, *after})
+        if before.get(part) != after.get(part)
+    ]
+    raise StateSchemaError(
+        f"the state of stage {stage!r} was made by another definition ({'; '.join(changes)})",
+        operation="register",
+        stage=stage,
+        hint="Bring the old definition back, or give the new one another name with .named(...).",
+    )

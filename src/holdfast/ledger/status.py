@@ -1,0 +1,85 @@
+"""What the ledger says about a flow, in one consistent read. Works while no process runs the flow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from holdfast.core.json import Json
+from holdfast.ledger import schema
+from holdfast.ledger.epochs import manifest_of, open_plan, stage_row
+from holdfast.ledger.files import cover, live_layers
+from holdfast.ledger.holder import Holder
+from holdfast.ledger.ledger import Ledger
+
+_EVENTS_SHOWN = 10
+
+
+def status(work_dir: Path) -> Json:
+    """Holder, stages, cursors, sinks and the newest events of a flow."""
+    ledger = Ledger(work_dir, must_exist=True)
+    try:
+        with ledger.read() as tx:
+            flow = tx.execute(sa.select(schema.flow)).one()
+            held = Holder(**flow.holder) if flow.holder else None
+            return {
+                "flow": flow.name,
+                "generation": flow.generation,
+                "holder": flow.holder,
+                "running": held is not None and held.lives(),
+                "stages": {
+                    name: _stage(tx, name) for name in tx.execute(sa.select(schema.stages.c.stage)).scalars()
+                },
+                "cursors": [dict(row) for row in tx.execute(sa.select(schema.cursors)).mappings()],
+                "sources": _sources(tx),
+                "events": _events(tx),
+            }
+    finally:
+        ledger.engine.dispose()
+
+
+def _stage(tx: Connection, name: str) -> Json:
+    row = stage_row(tx, name)
+    spine, _ = cover(live_layers(tx, row), row.head)
+    last = manifest_of(tx, row, row.head) or {}
+    tiers = tx.execute(
+        sa.select(schema.tiers.c.tier, schema.tiers.c.safe).where(schema.tiers.c.stage == name)
+    )
+    segments = schema.segments
+    kept = tx.execute(
+        sa.select(sa.func.count(), sa.func.sum(segments.c.rows), sa.func.sum(segments.c.bytes)).where(
+            segments.c.stage == name, segments.c.status == "live"
+        )
+    ).one()
+    return {
+        "epoch": row.head,
+        "branch": row.branch,
+        "generation": row.generation,
+        "open_plan": open_plan(tx, row) is not None,
+        "state_rows": last.get("state_rows", 0),
+        "state_bytes": sum(layer.bytes for layer in spine),
+        "layers": len(spine),
+        "runs": sum(len(layer.runs) for layer in spine),
+        "channel": {"epochs": kept[0], "rows": kept[1] or 0, "bytes": kept[2] or 0},
+        "last_epoch_rows": last.get("rows_in", 0),
+        "last_epoch_seconds": last.get("seconds"),
+        "safe": {"memory": row.head, **{tier: safe for tier, safe in tiers}},
+    }
+
+
+def _sources(tx: Connection) -> Json:
+    table = schema.source_items
+    found = tx.execute(
+        sa.select(
+            table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes)
+        ).group_by(table.c.source)
+    )
+    return {name: {"items": items, "rows": rows, "bytes": size} for name, items, rows, size in found}
+
+
+def _events(tx: Connection) -> list[Json]:
+    table = schema.events
+    newest = tx.execute(sa.select(table).order_by(table.c.seq.desc()).limit(_EVENTS_SHOWN)).mappings()
+    return [dict(row) for row in newest][::-1]

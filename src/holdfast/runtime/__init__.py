@@ -1,0 +1,1 @@
+"""Processes: the worker that runs a flow's stages, and the loops inside it."""

@@ -1,0 +1,72 @@
+"""Runs a recorded plan as a Spark job: for an epoch's first attempt, a retry, or the replay of a repair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from pyspark.sql import DataFrame
+
+from holdfast.core.json import Json
+from holdfast.flow.planner import Input
+from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.files import LayerRow
+from holdfast.protocols.epoch_plan import EpochPlan
+from holdfast.runtime.context import Runtime
+from holdfast.sources.files import unglobbed
+from holdfast.spark.bind import BoundStage
+from holdfast.spark.epoch import Outcome, run_epoch
+from holdfast.spark.operators.contract import Shape
+from holdfast.spark.task import TaskPlan
+from holdfast.state.layer import LayerInfo
+from holdfast.state.run import LostFileError, RunInfo
+from holdfast.storage.inspection import fault
+from holdfast.storage.workdir import attempt_directory
+
+
+def execute(
+    rt: Runtime, stage: BoundStage, plan: EpochPlan, epoch: int, attempt: str, spine: Sequence[LayerInfo]
+) -> Outcome:
+    """One attempt at an epoch on a given base state; nothing it writes is visible yet."""
+    frames = _frames(rt, stage, plan)
+    shape = Shape(plan.boundaries, plan.aggregate_first)
+    task_plan = TaskPlan(str(rt.root), attempt_directory(stage.name, attempt), shape, tuple(spine), None)
+    with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
+        return run_epoch(rt.spark, stage, frames, task_plan, tag)
+
+
+def layer_info(row: LayerRow) -> LayerInfo:
+    """A layer of the ledger as the state store knows it."""
+    return layer_of(row.first, row.last, row.runs)
+
+
+def layer_of(first: int, last: int, runs: Sequence[Json]) -> LayerInfo:
+    """A layer from the runs of a manifest."""
+    return LayerInfo(first, last, tuple(RunInfo.from_json(run) for run in runs))  # type: ignore[arg-type]
+
+
+def _frames(rt: Runtime, stage: BoundStage, plan: EpochPlan) -> dict[Input, DataFrame]:
+    frames = {}
+    with rt.ledger.read() as tx:
+        for origin in stage.spec.inputs:
+            start, stop = plan.ranges[origin.id]
+            if origin.kind == "source":
+                items = ledger_inputs.items(tx, origin.name, start, stop)
+                frames[origin] = rt.sources[origin.name].read(rt.spark, items)
+            else:
+                frames[origin] = _channel(rt, tx, origin, start, stop)
+    return frames
+
+
+def _channel(rt: Runtime, tx: sa.Connection, origin: Input, start: int, stop: int) -> DataFrame:
+    schema = rt.stages[origin.name].output
+    segments = ledger_inputs.segments(tx, origin.name, origin.port, start, stop)
+    ledger_inputs.check_untrimmed(tx, origin.name, origin.port, start, stop, sum(s.rows for s in segments))
+    files = [file for segment in segments for file in segment.files]
+    for file in files:
+        wrong = fault(rt.root, file, deep=False)
+        if wrong:
+            raise LostFileError(file["path"], wrong)
+    if not files:
+        return rt.spark.createDataFrame([], schema)
+    return rt.spark.read.schema(schema).parquet(*(unglobbed(str(rt.root / file["path"])) for file in files))

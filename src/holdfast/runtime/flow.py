@@ -1,0 +1,58 @@
+"""The flow that a user makes and runs: the pure description, with `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import FlowImportError
+from holdfast.flow.flow import FlowDescription
+from holdfast.flow.planner import plan
+from holdfast.runtime import loader
+from holdfast.runtime.progress import Progress, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Flow(FlowDescription):
+    """A flow of stages that recover from failures.
+
+    `guarantee` is checked when the flow is planned. `survives` says which loss the flow outlives:
+    `"process"`, or `"power"` (the default), for which files are carried to the disk in the background.
+    """
+
+    def run(
+        self,
+        work_dir: str | Path,
+        *,
+        until_idle: bool = False,
+        master: str = "local[*]",
+        conf: Mapping[str, str] | None = None,
+        spark: SparkSession | None = None,
+        take_over: bool = False,
+        wait: bool = False,
+        tasks: int | None = None,
+        hash_bits: int = 64,
+        observe: Callable[[Progress], None] | None = None,
+    ) -> Report:
+        """Run the flow in this process; with `until_idle`, until all that the sources hold has gone through.
+
+        A work directory is held by one process: `wait` waits for another to let go of it, `take_over`
+        deposes it. `tasks` is how many tasks share a stage's state (by default one a core). `hash_bits`
+        cuts the key hash, which only tests want.
+        """
+        if loader.is_importing():
+            raise FlowImportError(
+                f"flow {self.name!r} calls run() while its file is imported",
+                operation="import",
+                hint='Put the call below `if __name__ == "__main__":`.',
+            )
+        from holdfast.runtime import worker
+
+        loader.ship_module_by_value(self)
+        options = worker.RunOptions(
+            until_idle, master, dict(conf or {}), spark, take_over, wait, tasks, hash_bits, observe
+        )
+        return worker.run(plan(self), work_dir, options)

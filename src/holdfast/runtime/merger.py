@@ -1,0 +1,115 @@
+"""Merges the layers of stages, one merge at a time, in steps of bounded size, beside the epochs.
+
+A merge is not an epoch: it changes which files hold a state, never the state. Its files are durable before
+it commits, so the safe point can pass over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core import crashpoints, limits
+from holdfast.core.errors import HoldfastError
+from holdfast.core.json import Json
+from holdfast.ledger import epochs, files
+from holdfast.ledger.epochs import StageRow
+from holdfast.ledger.files import LayerRow
+from holdfast.protocols.merging import LayerSize, choose_merge
+from holdfast.runtime.context import Runtime
+from holdfast.runtime.execution import layer_info
+from holdfast.runtime.repair import repair
+from holdfast.spark.bind import BoundStage
+from holdfast.spark.epoch import SparkJobError, sum_of
+from holdfast.spark.merge import MergeStep, run_merge_step
+from holdfast.state.merge import merge_ranges
+from holdfast.state.run import LostFileError
+from holdfast.storage.shipper import make_durable
+from holdfast.storage.workdir import attempt_directory
+
+
+@dataclass
+class _Merge:
+    """A merge under way."""
+
+    stage: BoundStage
+    row: StageRow
+    attempt: str
+    inputs: list[LayerRow]
+    ranges: list[tuple[int, int]]
+    runs: list[Json] = field(default_factory=list)
+
+
+class Merger:
+    """Drives the merges of all stages of a worker."""
+
+    def __init__(self, rt: Runtime) -> None:
+        self._rt = rt
+        self._stages = [stage for stage in rt.stages.values() if stage.operator is not None]
+
+    def step(self) -> bool:
+        """Carry out one whole merge if one is due; whether one was."""
+        for stage in self._stages:
+            merge = self._due(stage)
+            if merge is not None:
+                self._carry_out(merge)
+                return True
+        return False
+
+    def _due(self, stage: BoundStage) -> _Merge | None:
+        rt = self._rt
+        with rt.ledger.read() as tx:
+            row = epochs.stage_row(tx, stage.name)
+            spine, _ = files.cover(files.live_layers(tx, row), row.head)
+        chosen = choose_merge([LayerSize(layer.first, layer.last, layer.rows) for layer in spine])
+        if chosen is None:
+            return None
+        inputs = [layer for layer in spine if chosen[0] <= layer.first and layer.last <= chosen[1]]
+        ranges = merge_ranges([layer_info(layer) for layer in inputs], limits.RUN_ROWS_MAX)
+        attempt = epochs.open_attempt(rt.ledger, row, "merge", chosen[1])
+        return _Merge(stage, row, attempt, inputs, ranges)
+
+    def _carry_out(self, merge: _Merge) -> None:
+        rt = self._rt
+        crashpoints.reach("merge.before")
+        try:
+            with rt.pins.hold([layer.id for layer in merge.inputs]):
+                while merge.ranges and not rt.stopping.is_set():
+                    self._rewrite_next(merge)
+                if not merge.ranges:
+                    self._commit(merge)
+                    return
+        except LostFileError as error:
+            repair(rt, error)
+        except SparkJobError:
+            if not rt.stopping.is_set():
+                raise
+        except HoldfastError as error:
+            raise error.at(stage=merge.stage.name, epoch=merge.inputs[-1].last) from error.__cause__
+        epochs.close_attempt(rt.ledger, merge.row, merge.attempt)
+
+    def _rewrite_next(self, merge: _Merge) -> None:
+        ranges = tuple(merge.ranges[: limits.MERGE_STEP_RUNS_MAX])
+        assert merge.stage.operator is not None
+        step = MergeStep(
+            str(self._rt.root),
+            attempt_directory(merge.stage.name, merge.attempt),
+            merge.stage.operator.state,
+            tuple(layer_info(layer) for layer in merge.inputs),
+            ranges,
+            bottom=merge.inputs[0].first == 0,
+            floor=None,
+        )
+        with self._rt.tagged(merge.stage.name, f"merge-{merge.inputs[-1].last}") as tag:
+            merge.runs += run_merge_step(self._rt.spark, step, tag)
+        del merge.ranges[: len(ranges)]
+
+    def _commit(self, merge: _Merge) -> None:
+        rt = self._rt
+        if rt.durable:
+            make_durable(rt.root, [run["path"] for run in merge.runs])
+        size = sum_of(merge.runs, "bytes")
+        layer = {"rows": sum_of(merge.runs, "rows"), "bytes": size, "runs": merge.runs}
+        crashpoints.reach("merge.before_commit")
+        files.commit_merge(rt.ledger, merge.row, merge.attempt, merge.inputs, layer)
+        crashpoints.reach("merge.after_commit")
+        rt.progress.merge_done(merge.stage.name, (merge.inputs[0].first, merge.inputs[-1].last), size)

@@ -1,0 +1,103 @@
+"""What a run has done so far, as numbers that a person can follow."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from threading import Lock
+
+
+@dataclass
+class StageProgress:
+    """One stage's part of a run."""
+
+    epoch: int = -1
+    epochs: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    state_rows: int = 0
+    layer_bytes: int = 0
+    merge_bytes: int = 0
+    merges: int = 0
+    bottom_merged: int = -1  # the newest epoch that a merge has taken into the bottom
+    repairs: int = 0
+    samples: list[EpochSample] = field(default_factory=list)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Throughput while epochs were under way."""
+        return self.rows / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class EpochSample:
+    """How one epoch went."""
+
+    epoch: int
+    rows: int
+    seconds: float
+    operator_seconds: float
+    layer_bytes: int
+    committed_s: float  # on the monotonic clock
+
+
+# Samples that a run keeps per stage, for its report; a long run keeps the newest.
+SAMPLES_MAX = 10_000
+
+
+class Progress:
+    """Collected by the loops, read by whoever shows it."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.stages: dict[str, StageProgress] = {}
+        self.sinks: dict[str, int] = {}
+        self._lock = Lock()
+
+    def stage(self, name: str) -> StageProgress:
+        """A stage's numbers."""
+        with self._lock:
+            return self.stages.setdefault(name, StageProgress())
+
+    def epoch_done(self, name: str, sample: EpochSample, state_rows: int) -> None:
+        """Count a committed epoch."""
+        stage = self.stage(name)
+        with self._lock:
+            stage.epoch = sample.epoch
+            stage.epochs += 1
+            stage.rows += sample.rows
+            stage.seconds += sample.seconds
+            stage.state_rows = state_rows
+            stage.layer_bytes += sample.layer_bytes
+            stage.samples.append(sample)
+            del stage.samples[:-SAMPLES_MAX]
+
+    def merge_done(self, name: str, epochs: tuple[int, int], size: int) -> None:
+        """Count a committed merge."""
+        stage = self.stage(name)
+        with self._lock:
+            stage.merges += 1
+            stage.merge_bytes += size
+            if epochs[0] == 0:
+                stage.bottom_merged = epochs[1]
+
+    def sink_done(self, name: str, epoch: int) -> None:
+        """Note the newest epoch that a sink has published."""
+        with self._lock:
+            self.sinks[name] = epoch
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did, for the caller of `flow.run`."""
+
+    flow: str
+    generation: int
+    seconds: float
+    stages: dict[str, StageProgress]
+    sinks: dict[str, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows that all stages together took from their inputs."""
+        return sum(stage.rows for stage in self.stages.values())

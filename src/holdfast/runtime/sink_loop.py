@@ -1,0 +1,86 @@
+"""Publishes committed epochs to one sink, in order, once.
+
+Invariants: only segments of committed manifests leave; the target's own record decides what has left, and
+the ledger's cursor follows it; a target that is ahead of the ledger, or behind it, stops the flow.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.errors import HoldfastError, SinkError
+from holdfast.flow.planner import OUT, SinkSpec
+from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.epochs import stage_row
+from holdfast.runtime.context import Runtime
+from holdfast.runtime.repair import repair
+from holdfast.sinks.contract import Sink, SinkRecord
+from holdfast.state.run import LostFileError
+from holdfast.storage.inspection import fault
+
+
+class SinkLoop:
+    """Feeds one sink from one stage."""
+
+    def __init__(self, rt: Runtime, spec: SinkSpec, sink: Sink) -> None:
+        self._rt = rt
+        self._spec = spec
+        self._sink = sink
+        self._consumer = f"sink:{spec.name}"
+        self._input = f"channel:{spec.stage}.{OUT}"
+
+    def open(self) -> None:
+        """Fence older generations in the target, and compare its record with the ledger."""
+        with self._rt.ledger.read() as tx:
+            row = stage_row(tx, self._spec.stage)
+            position = ledger_inputs.processed(tx, self._consumer, self._input)
+        record = self._sink.open(self._rt.plan.name, row.branch, self._rt.generation, position)
+        last = record.epoch if record else None
+        if last is not None and last > row.head:
+            raise self._stop(f"holds epoch {last}, but the ledger knows only {row.head}", "ahead of", last)
+        if (last is not None and last < position - 1) or (last is None and position > 0):
+            raise self._stop(
+                f"holds epochs up to {last}, but {position - 1} was published", "behind", position - 1
+            )
+
+    def step(self) -> bool:
+        """Publish the epochs that are committed and not yet published; whether there were any."""
+        with self._rt.ledger.read() as tx:
+            row = stage_row(tx, self._spec.stage)
+            position = ledger_inputs.processed(tx, self._consumer, self._input)
+            segments = ledger_inputs.segments(tx, self._spec.stage, OUT, position, row.head + 1)
+        for epoch in range(position, row.head + 1):
+            if self._rt.stopping.is_set():
+                break
+            files = [file for segment in segments if segment.epoch == epoch for file in segment.files]
+            try:
+                self._publish(epoch, row.branch, files)
+            except LostFileError as error:
+                repair(self._rt, error)
+                return True
+            except HoldfastError as error:
+                raise error.at(stage=self._spec.stage, epoch=epoch) from error.__cause__
+        return position <= row.head
+
+    def close(self) -> None:
+        """Let go of the target."""
+        self._sink.close()
+
+    def _publish(self, epoch: int, branch: int, files: list[dict[str, object]]) -> None:
+        rt = self._rt
+        for file in files:
+            wrong = fault(rt.root, file, deep=False)
+            if wrong:
+                raise LostFileError(str(file["path"]), wrong)
+        record = SinkRecord(rt.plan.name, branch, epoch, 0, rt.generation)
+        self._sink.publish(record, [rt.root / str(file["path"]) for file in files])
+        ledger_inputs.move_cursor(rt.ledger, rt.generation, self._consumer, self._input, epoch, epoch + 1)
+        rt.progress.sink_done(self._spec.name, epoch)
+
+    def _stop(self, what: str, side: str, epoch: int) -> SinkError:
+        return SinkError(
+            f"sink {self._spec.name!r} {what}: the target is {side} the ledger",
+            operation="open sink",
+            stage=self._spec.stage,
+            epoch=epoch,
+            hint="Was the work directory, or the target, replaced or set back? Bring the matching one back, or"
+            " start with a new target and a new work directory.",
+        )

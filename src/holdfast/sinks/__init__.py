@@ -1,0 +1,1 @@
+"""Where rows leave the system: one file a target, one contract for all."""

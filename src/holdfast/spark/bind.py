@@ -1,0 +1,121 @@
+"""Gives a planned flow its types: every stage is applied to an empty input with the right schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+
+from holdfast.core.errors import PlanError
+from holdfast.flow.nodes import RunningAggregate
+from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
+from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.keys import PREFIX
+from holdfast.spark.operators.aggregate import bind_aggregate
+from holdfast.spark.operators.contract import Operator
+from holdfast.spark.session import ansi_mode
+
+
+@dataclass(frozen=True)
+class BoundStage:
+    """A stage with its types: ready to be run on Spark."""
+
+    spec: StageSpec
+    operator: Operator | None
+    output: t.StructType
+    arrow_output: pa.Schema
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.spec.name
+
+
+def bind(
+    spark: SparkSession, plan: FlowPlan, sources: Mapping[str, t.StructType], hash_bits: int = 64
+) -> tuple[BoundStage, ...]:
+    """Bind all stages of a flow, in order."""
+    schemas = {f"source:{name}": schema for name, schema in sources.items()}
+    bound = []
+    for spec in plan.stages:
+        stage = _bind_stage(spark, spec, schemas, hash_bits)
+        schemas[Input("channel", spec.name, "out").id] = stage.output
+        bound.append(stage)
+    return tuple(bound)
+
+
+def _bind_stage(
+    spark: SparkSession, spec: StageSpec, schemas: Mapping[str, t.StructType], bits: int
+) -> BoundStage:
+    empty = {origin.id: spark.createDataFrame([], schemas[origin.id]) for origin in spec.inputs}
+    df = apply_prefix(spec.name, spec.prefix, empty)
+    _check_columns(spec.name, df.schema)
+    operator: Operator | None = None
+    output = t.StructType([t.StructField(field.name, field.dataType, True) for field in df.schema.fields])
+    if isinstance(spec.operator, RunningAggregate):
+        operator = bind_aggregate(spec.name, spec.operator, df, ansi_mode(spark), bits)
+        output = operator.output_ddl
+    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), spec.fingerprint())
+
+
+def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Apply the user's stateless code to the inputs of a stage."""
+    match prefix:
+        case Read(input=origin):
+            return inputs[origin.id]
+        case Concat(children=children):
+            first, *others = (apply_prefix(stage, child, inputs) for child in children)
+            for other in others:
+                first = _spark_checked(stage, lambda left=first, right=other: left.unionByName(right))
+            return first
+        case Apply(child=child, function=function):
+            df = apply_prefix(stage, child, inputs)
+            result = _spark_checked(stage, lambda: function(df))
+            if not hasattr(result, "mapInArrow"):
+                raise PlanError(
+                    f"a transform returned {result!r}, not a DataFrame", operation="transform", stage=stage
+                )
+            return result
+
+
+def parse_schema(name: str, ddl: str) -> t.StructType:
+    """A schema as the user wrote it: `"id string, amount double"`."""
+    try:
+        schema = t.DataType.fromDDL(ddl)
+    except ParseException as error:
+        raise PlanError(
+            f"the schema of source {name!r} cannot be read: {error.getMessage() or error}",
+            operation="bind",
+            hint="Write it as Spark DDL, such as 'id string, amount double, ts timestamp'.",
+        ) from error
+    if not isinstance(schema, t.StructType):
+        raise PlanError(f"the schema of source {name!r} is one type, not columns: {ddl}", operation="bind")
+    return schema
+
+
+def _spark_checked(stage: str, step: object) -> DataFrame:
+    try:
+        return step()  # type: ignore[operator]
+    except AnalysisException as error:
+        raise PlanError(
+            f"Spark cannot analyse a step of the stage: {error.getMessage() or error}",
+            operation="transform",
+            stage=stage,
+        ) from error
+
+
+def _check_columns(stage: str, schema: t.StructType) -> None:
+    names = [name.lower() for name in schema.names]
+    reserved = [name for name in names if name.startswith(PREFIX)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if reserved:
+        raise PlanError(
+            f"column names that start with {PREFIX} are reserved: {reserved}", operation="bind", stage=stage
+        )
+    if twice:
+        raise PlanError(f"there are several columns named {', '.join(twice)}", operation="bind", stage=stage)

@@ -1,0 +1,136 @@
+"""The Spark job of one epoch: read the planned ranges, apply the stage, collect the manifest rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from holdfast.core import errors
+from holdfast.core.errors import HoldfastError, InputError
+from holdfast.core.json import Json
+from holdfast.flow.planner import Input
+from holdfast.spark.bind import BoundStage, apply_prefix
+from holdfast.spark.keys import hash_sql
+from holdfast.spark.task import ERROR_MARK, RESULT, ROW_HASH, StatefulTask, StatelessTask, TaskPlan
+from holdfast.state.run import LostFileError, lost_path
+from holdfast.state.schema import HASH
+
+
+class SparkJobError(InputError):
+    """A job that failed for a reason that is not ours to know; it may go through when tried again."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an attempt did: the parts of a manifest, before anything names them."""
+
+    runs: list[Json]
+    segments: dict[str, list[Json]]
+    digests: Json  # what a replay must find again
+    keys: int
+    keys_added: int
+    operator_ms: float
+
+    @property
+    def layer(self) -> Json:
+        """The layer's row in the ledger."""
+        return {"rows": sum_of(self.runs, "rows"), "bytes": sum_of(self.runs, "bytes"), "runs": self.runs}
+
+    @property
+    def segment_rows(self) -> dict[str, Json]:
+        """The segments' rows in the ledger, by port."""
+        return {
+            port: {"rows": sum_of(files, "rows"), "bytes": sum_of(files, "bytes"), "files": files}
+            for port, files in self.segments.items()
+            if files
+        }
+
+
+def run_epoch(
+    spark: SparkSession, stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan, tag: str
+) -> Outcome:
+    """Run the job of one attempt, under a tag by which it can be interrupted."""
+    df = apply_prefix(stage.name, stage.spec.prefix, {origin.id: df for origin, df in inputs.items()})
+    return outcome(stage, run_tagged(spark, _job(stage, df, plan), tag))
+
+
+def run_tagged(spark: SparkSession, df: DataFrame, tag: str) -> list[Json]:
+    """Collect manifest rows; errors of ours that crossed the JVM come back as what they were."""
+    spark.addTag(tag)
+    try:
+        rows = df.collect()
+    except PySparkException as error:
+        raise recognised(error) from error
+    finally:
+        spark.removeTag(tag)
+    return [
+        {**json.loads(row["body"]), "part": row["part"]} for row in sorted(rows, key=lambda row: row["part"])
+    ]
+
+
+def _job(stage: BoundStage, df: DataFrame, plan: TaskPlan) -> DataFrame:
+    if stage.operator is None:
+        columns = [field.name for field in stage.arrow_output]
+        exact = [field.name for field in stage.output.fields if _exact(field.dataType.typeName())]
+        row_hash = hash_sql(exact) if exact else "0L"
+        hashed = df.select(f.expr(row_hash).alias(ROW_HASH), *(f.col(f"`{name}`") for name in columns))
+        return hashed.mapInArrow(StatelessTask(plan, stage.arrow_output), RESULT)
+    grouped = stage.operator.grouped(df, plan.shape)
+    state = stage.operator.state
+    columns = state.changes.remove(0).remove(1)
+    assert columns.names[0] == HASH
+    return grouped.mapInArrow(StatefulTask(plan, stage.operator, columns), RESULT)
+
+
+def outcome(stage: BoundStage, rows: Sequence[Json]) -> Outcome:
+    """Put the manifest rows of all tasks together, in the order of the tasks."""
+    segments: dict[str, list[Json]] = {}
+    for row in rows:
+        for port, files in row.get("segments", {}).items():
+            segments.setdefault(port, []).extend(files)
+    if stage.operator is None:
+        digests: Json = {"rows": sum_of(segments.get("out", []), "rows")}
+        digests["hash_sum"] = f"{sum(row['row_hash_sum'] for row in rows) % (1 << 64):016x}"
+    else:
+        digests = {str(row["part"]): [row["state_digest"], row["digests"]] for row in rows if "runs" in row}
+    return Outcome(
+        [run for row in rows for run in row.get("runs", [])],
+        segments,
+        digests,
+        sum_of(rows, "keys"),
+        sum_of(rows, "keys_added"),
+        max((row.get("operator_ms", 0.0) for row in rows), default=0.0),
+    )
+
+
+def recognised(error: PySparkException) -> HoldfastError:
+    """The error behind a failed job: one of ours that a task raised, or Spark's own."""
+    text = str(error)
+    lost = lost_path(text)
+    if lost:
+        return LostFileError(lost, "a task did not find it whole")
+    ours = re.search(f"{ERROR_MARK}(.*?):{ERROR_MARK}", text, re.DOTALL)
+    if ours:
+        facts = json.loads(ours.group(1))
+        kind: type[HoldfastError] = getattr(errors, facts["kind"], HoldfastError)
+        return kind(facts["message"], operation="task", hint=facts["hint"])
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return SparkJobError(
+        f"the Spark job failed: {first}", operation="job", hint="The cause below has Spark's whole account."
+    )
+
+
+def sum_of(rows: Sequence[Json], name: str) -> int:
+    """The sum of a number that each row may have."""
+    return sum(int(row.get(name, 0)) for row in rows)
+
+
+def _exact(type_name: str) -> bool:
+    """Floating-point columns are inexact by type; so are maps, whose order is not fixed, and nested types."""
+    return type_name not in ("float", "double", "map", "struct", "array", "variant")

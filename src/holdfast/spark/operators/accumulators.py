@@ -1,0 +1,247 @@
+"""What a running aggregate stores per key, and how an epoch's part is merged into it.
+
+An accumulator is the Spark SQL that computes an epoch's partial values, the merge of those with the
+stored ones, and the final value. Partials come from the Spark SQL function of the same name, so types,
+nulls and NaN are Spark's; the merge keeps them so. A key that has no state yet has nulls as stored
+values. No function here loops over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.core.errors import InputError, PlanError
+from holdfast.flow.aggregates import Aggregate
+
+Columns = list[pa.Array]
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """One aggregate of one stage, bound to its types."""
+
+    name: str
+    ansi: bool
+    stored: pa.DataType  # of the first state column
+    final: pa.DataType  # of the aggregate's value
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        """Stored values after an epoch."""
+        raise NotImplementedError
+
+    def finish(self, state: Columns) -> pa.Array:
+        """The aggregate's value."""
+        return state[0]
+
+    def overflow(self, where: pa.Array | np.ndarray) -> None:
+        """Refuse an overflow where Spark would; the caller goes on with Spark's other behaviour."""
+        if self.ansi and bool(np.any(_bools(where))):
+            raise InputError(
+                f"aggregate {self.name!r} overflows {self.final}",
+                operation="aggregate",
+                hint="Cast its argument to a wider decimal or to double.",
+            )
+
+
+class Count(Accumulator):
+    """count(x)"""
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        return [pc.add(pc.fill_null(old[0], 0), new[0])]
+
+
+class SumInteger(Accumulator):
+    """sum of integers: bigint, which wraps or refuses as the session's ANSI mode says."""
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        left, right = _longs(old[0]), _longs(new[0])
+        total = left + right
+        self.overflow(((left ^ total) & (right ^ total)) < 0)
+        return [_either(pa.array(total), old[0], new[0])]
+
+
+class SumDouble(Accumulator):
+    """sum of floating point numbers; inexact in its last bits, as declared for such columns."""
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        total = pc.add(pc.fill_null(old[0], 0.0), pc.fill_null(new[0], 0.0))
+        return [_either(total, old[0], new[0])]
+
+
+class SumDecimal(Accumulator):
+    """sum of decimals; the second column counts values, so that an overflow stays one."""
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        left, right = (pc.fill_null(column.cast(_wide(self.stored)), 0) for column in (old[0], new[0]))
+        total = pc.add(left, right)
+        wide = pc.greater_equal(pc.abs(total), _bound(self.stored, total.type))
+        broken = pc.or_(wide, pc.or_(_overflown(old), _overflown(new)))
+        self.overflow(broken)
+        values = pc.if_else(broken, pa.scalar(None, total.type), total).cast(self.stored)
+        count = pc.add(pc.fill_null(old[1], 0), new[1])
+        return [pc.if_else(pc.equal(count, 0), pa.scalar(None, self.stored), values), count]
+
+
+class Extreme(Accumulator):
+    """min and max of anything that Arrow can compare; NaN is the largest number."""
+
+    largest = False
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        better = pc.greater if self.largest else pc.less
+        take_new = pc.fill_null(better(new[0], old[0]), pc.is_null(old[0]))
+        if pa.types.is_floating(new[0].type):
+            nan_new, nan_old = (pc.fill_null(pc.is_nan(c), False) for c in (new[0], old[0]))
+            by_nan = nan_new if self.largest else nan_old
+            take_new = pc.if_else(pc.or_(nan_new, nan_old), pc.or_(by_nan, pc.is_null(old[0])), take_new)
+        take_new = pc.and_(take_new, pc.is_valid(new[0]))
+        return [pc.if_else(take_new, new[0], old[0])]
+
+
+class Largest(Extreme):
+    """max(x)"""
+
+    largest = True
+
+
+class AverageDouble(Accumulator):
+    """avg of numbers: a double sum and a count."""
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        total = pc.add(pc.fill_null(old[0], 0.0), pc.fill_null(new[0], 0.0))
+        return [total, pc.add(pc.fill_null(old[1], 0), new[1])]
+
+    def finish(self, state: Columns) -> pa.Array:
+        count = pc.if_else(pc.equal(state[1], 0), pa.scalar(None, pa.int64()), state[1])
+        return pc.divide(state[0], count.cast(pa.float64()))
+
+
+class AverageDecimal(SumDecimal):
+    """avg of decimals: the quotient is rounded half up to Spark's result type."""
+
+    def finish(self, state: Columns) -> pa.Array:
+        count = pc.if_else(pc.equal(state[1], 0), pa.scalar(None, pa.int64()), state[1])
+        total = state[0].cast(pa.decimal256(38, state[0].type.scale))
+        quotient = pc.divide(total, count.cast(pa.decimal256(19, 0)))
+        rounded = pc.round(quotient, self.final.scale, "half_towards_infinity")
+        wide = pc.greater_equal(pc.abs(rounded), _bound(self.final, rounded.type))
+        self.overflow(pc.fill_null(wide, False))
+        return pc.if_else(wide, pa.scalar(None, rounded.type), rounded).cast(self.final)
+
+
+class Variance(Accumulator):
+    """variance and stddev: count, mean and sum of squared deviations, merged as Chan et al. do."""
+
+    root = False
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        n_old, n_new = (_longs(column[0]).astype(np.float64) for column in (old, new))
+        mean_old, mean_new = (_doubles(column[1]) for column in (old, new))
+        m2_old, m2_new = (_doubles(column[2]) for column in (old, new))
+        n = n_old + n_new
+        share = np.divide(n_new, n, out=np.zeros_like(n), where=n > 0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            delta = mean_new - mean_old
+            both = (n_old > 0) & (n_new > 0)
+            mean = np.where(both, mean_old + delta * share, np.where(n_new > 0, mean_new, mean_old))
+            m2 = np.where(both, m2_old + m2_new + delta * delta * n_old * share, m2_old + m2_new)
+        return [pa.array(n.astype(np.int64)), pa.array(mean), pa.array(m2)]
+
+    def finish(self, state: Columns) -> pa.Array:
+        n, m2 = _longs(state[0]), _doubles(state[2])
+        with np.errstate(invalid="ignore"):
+            value = np.divide(m2, n - 1.0, out=np.zeros_like(m2), where=n > 1)
+            value = np.sqrt(value) if self.root else value
+        return pa.array(value, mask=n < 2)
+
+
+class StandardDeviation(Variance):
+    """stddev(x)"""
+
+    root = True
+
+
+def partials(aggregate: Aggregate, decimal: bool) -> list[str]:
+    """The Spark SQL that computes an epoch's part of an aggregate."""
+    x = aggregate.expression
+    match aggregate.function:
+        case "count" | "min" | "max":
+            return [aggregate.sql()]
+        case "sum":
+            return [f"sum({x})", f"count({x})"] if decimal else [f"sum({x})"]
+        case "avg":
+            return [f"sum({x})" if decimal else f"sum(cast({x} as double))", f"count({x})"]
+        case _:
+            d = f"cast({x} as double)"
+            return [f"count({d})", f"coalesce(avg({d}), 0D)", f"coalesce(var_pop({d}) * count({d}), 0D)"]
+
+
+def accumulator(
+    name: str, aggregate: Aggregate, types: Sequence[pa.DataType], final: pa.DataType, ansi: bool
+) -> Accumulator:
+    """The accumulator for an aggregate whose partials have the given types."""
+    kind = _CLASSES.get(aggregate.function) or _by_type(name, aggregate, types[0])
+    if issubclass(kind, Extreme) and pa.types.is_nested(types[0]):
+        raise PlanError(
+            f"aggregate {name!r} = {aggregate.sql()} is of type {types[0]}, which has no order here",
+            operation="bind",
+            hint="Take min or max of a number, string, date, timestamp, binary or boolean.",
+        )
+    return kind(name, ansi, types[0], final)
+
+
+def _by_type(name: str, aggregate: Aggregate, type_: pa.DataType) -> type[Accumulator]:
+    average = aggregate.function == "avg"
+    if pa.types.is_decimal(type_):
+        return AverageDecimal if average else SumDecimal
+    if pa.types.is_int64(type_):
+        return SumInteger
+    if pa.types.is_float64(type_):
+        return AverageDouble if average else SumDouble
+    raise PlanError(f"aggregate {name!r} = {aggregate.sql()} has type {type_}", operation="bind")
+
+
+_CLASSES: dict[str, type[Accumulator]] = {
+    "count": Count,
+    "min": Extreme,
+    "max": Largest,
+    "variance": Variance,
+    "stddev": StandardDeviation,
+}
+
+
+def _either(total: pa.Array, old: pa.Array, new: pa.Array) -> pa.Array:
+    """Null where both sides are: Spark's sum of nothing."""
+    return pc.if_else(pc.and_(pc.is_null(old), pc.is_null(new)), pa.scalar(None, total.type), total)
+
+
+def _overflown(columns: Columns) -> pa.Array:
+    """A sum that is null although values were counted has overflowed before."""
+    return pc.and_(pc.is_null(columns[0]), pc.greater(pc.fill_null(columns[1], 0), 0))
+
+
+def _wide(type_: pa.DataType) -> pa.DataType:
+    return pa.decimal256(type_.precision, type_.scale)
+
+
+def _bound(type_: pa.DataType, wide: pa.DataType) -> pa.Scalar:
+    """The smallest magnitude that a decimal type cannot hold."""
+    digits = type_.precision - type_.scale
+    return pa.scalar(10**digits, pa.decimal256(76 - wide.scale, 0)).cast(pa.decimal256(76, wide.scale))
+
+
+def _longs(column: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(column, 0))
+
+
+def _doubles(column: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(column, 0.0))
+
+
+def _bools(column: pa.Array | np.ndarray) -> np.ndarray:
+    return np.asarray(column)

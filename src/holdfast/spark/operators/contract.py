@@ -1,0 +1,63 @@
+"""What an operator gives back, and the shape of the job that feeds it. Operators do not care where rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as t
+
+from holdfast.core.json import Json
+from holdfast.state.schema import StateSchema
+from holdfast.state.spine import Spine
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a job's shape can change its result, or the last bits of it; recorded in the plan."""
+
+    boundaries: Sequence[int]  # of slots: task i owns boundaries[i] up to boundaries[i + 1]
+    aggregate_first: bool
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the state is split over."""
+        return len(self.boundaries) - 1
+
+    def slots(self, task: int) -> tuple[int, int]:
+        """The slots that a task owns."""
+        return self.boundaries[task], self.boundaries[task + 1]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one task of one epoch did: the changed state rows, the output by port, the keys it added."""
+
+    layer: pa.Table
+    outputs: Mapping[str, pa.Table]
+    keys_added: int
+
+
+class Operator(Protocol):
+    """A stateful operator, bound to its types. It is pickled into the tasks."""
+
+    @property
+    def state(self) -> StateSchema:
+        """The columns of its state rows."""
+
+    @property
+    def output_ddl(self) -> t.StructType:
+        """The columns of its output."""
+
+    @property
+    def description(self) -> Json:
+        """What must not change while there is state."""
+
+    def grouped(self, df: DataFrame, shape: Shape) -> DataFrame:
+        """The part in Spark SQL: rows with their key hash, in the partition of the task that owns it."""
+
+    def apply(self, rows: pa.Table, spine: Spine) -> Changes:
+        """The part in NumPy and Arrow."""

@@ -1,0 +1,82 @@
+"""The SparkSession that a worker runs its epochs on, and the settings that every epoch relies on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from holdfast.core.errors import PlanError
+
+# Static settings: only a session that Holdfast makes itself can have them.
+_STATIC = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.python.worker.reuse": "true",
+}
+
+# Settings that an epoch's result or speed depends on; set on any session while a flow runs on it.
+EPOCH_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
+    "spark.sql.connect.shuffleDependency.fileCleanup.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+}
+
+
+def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
+    """Start a session of our own, or connect to a server for `sc://` masters."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.appName(f"holdfast-{name}")
+    if master.startswith("sc://"):
+        return builder.remote(master).getOrCreate()
+    builder = builder.master(master)
+    with as_file(files("holdfast.spark") / "fair-scheduler.xml") as allocation:
+        settings = {**_STATIC, "spark.scheduler.allocation.file": allocation.as_uri(), **conf}
+    settings.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "holdfast-warehouse"))
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def epoch_settings(spark: SparkSession) -> Iterator[None]:
+    """Have the settings of epochs in force, and put back what was there before."""
+    before = {key: spark.conf.get(key, None) for key in EPOCH_SETTINGS}
+    try:
+        for key, value in EPOCH_SETTINGS.items():
+            spark.conf.set(key, value)
+        check_settings(spark)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, old)
+
+
+def check_settings(spark: SparkSession) -> None:
+    """An epoch's layer and output belong together only if Spark takes one result a partition."""
+    for key, value in EPOCH_SETTINGS.items():
+        if spark.conf.get(key) != value:
+            raise PlanError(f"the Spark session refuses {key}={value}", operation="session")
+
+
+def ansi_mode(spark: SparkSession) -> bool:
+    """Whether an overflow is an error, as it is by default, or wraps."""
+    return spark.conf.get("spark.sql.ansi.enabled") == "true"

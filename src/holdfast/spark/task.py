@@ -1,0 +1,145 @@
+"""What runs inside the tasks of an epoch's job.
+
+Invariants: a task writes only new files, under the attempt's directory and under names that carry the
+number of the Spark task attempt, so no retry, speculative copy or zombie can touch another's files; it
+returns one manifest row; Spark accepts one result a partition, so the layer and the output that a
+manifest names come from one task attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from holdfast.channels.segments import SegmentWriter
+from holdfast.core import crashpoints
+from holdfast.core.errors import HoldfastError
+from holdfast.core.json import Json
+from holdfast.spark.operators.contract import Operator, Shape
+from holdfast.state.digest import digest
+from holdfast.state.layer import LayerInfo, write_layer
+from holdfast.state.schema import conform
+from holdfast.state.spine import Spine
+
+RESULT = "part int, body string"
+ROW_HASH = "__hf_row"
+
+# An error of ours crosses from the Python worker to the driver as text: this is how it is found there.
+ERROR_MARK = "holdfast-error:"
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What every task of an attempt is told."""
+
+    root: str
+    directory: str  # of the attempt, relative to the root
+    shape: Shape
+    layers: tuple[LayerInfo, ...]
+    floor: int | None
+
+
+@dataclass(frozen=True)
+class StatefulTask:
+    """Looks the epoch's keys up, merges, writes a layer and a segment."""
+
+    plan: TaskPlan
+    operator: Operator
+    columns: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with marked_errors():
+            received = list(batches)
+            yield result_row(
+                self._run(conform(pa.Table.from_batches(received), self.columns)) if received else {}
+            )
+
+    def _run(self, rows: pa.Table) -> Json:
+        started = time.perf_counter()
+        part, name = task_name()
+        root, slots = Path(self.plan.root), self.plan.shape.slots(part)
+        spine = Spine(root, self.operator.state, self.plan.layers, slots, self.plan.floor)
+        changes = self.operator.apply(rows, spine)
+        crashpoints.reach("task.before_layer")
+        prefix = f"{self.plan.directory}/layer-{name}"
+        runs = write_layer(root, prefix, changes.layer, self.operator.state, slots)
+        crashpoints.reach("task.after_layer")
+        segments = {
+            port: _written(
+                SegmentWriter(root, f"{self.plan.directory}/{port}-{name}.parquet", table.schema), table
+            )
+            for port, table in changes.outputs.items()
+        }
+        crashpoints.reach("task.after_segment")
+        return {
+            "runs": [run.to_json() for run in runs],
+            "segments": segments,
+            "state_digest": digest(changes.layer),
+            "digests": {port: digest(table) for port, table in changes.outputs.items()},
+            "keys": rows.num_rows,
+            "keys_added": changes.keys_added,
+            "operator_ms": (time.perf_counter() - started) * 1000,
+        }
+
+
+@dataclass(frozen=True)
+class StatelessTask:
+    """Writes the rows of a stage that keeps no state, batch by batch."""
+
+    plan: TaskPlan
+    columns: pa.Schema  # without the row hash, which comes first
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with marked_errors():
+            yield result_row(self._run(batches))
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Json:
+        _, name = task_name()
+        root, path = Path(self.plan.root), f"{self.plan.directory}/out-{name}.parquet"
+        writer = SegmentWriter(root, path, self.columns)
+        sum_of_hashes = np.uint64(0)
+        for batch in batches:
+            writer.write(pa.RecordBatch.from_arrays(batch.columns[1:], schema=self.columns))
+            sum_of_hashes += np.sum(np.asarray(batch.column(0)).view(np.uint64), dtype=np.uint64)
+        files = writer.close()
+        crashpoints.reach("task.after_segment")
+        return {"segments": {"out": files}, "row_hash_sum": int(sum_of_hashes)}
+
+
+@contextmanager
+def marked_errors() -> Iterator[None]:
+    """Lets an error of ours be recognised, with its kind, on the other side of the JVM."""
+    try:
+        yield
+    except HoldfastError as error:
+        facts = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        raise RuntimeError(f"{ERROR_MARK}{json.dumps(facts)}:{ERROR_MARK}") from error
+
+
+def task_name() -> tuple[int, str]:
+    """The number of this task, and a name that no other attempt at it has."""
+    context = TaskContext.get()
+    assert context is not None
+    part = context.partitionId()
+    return part, f"{part:04d}-{context.taskAttemptId()}"
+
+
+def result_row(body: Json) -> pa.RecordBatch:
+    """One manifest row."""
+    part, _ = task_name()
+    return pa.RecordBatch.from_arrays(
+        [pa.array([part], pa.int32()), pa.array([json.dumps(body)])], ["part", "body"]
+    )
+
+
+def _written(writer: SegmentWriter, table: pa.Table) -> list[Json]:
+    writer.write(table)
+    return writer.close()

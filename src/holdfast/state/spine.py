@@ -1,0 +1,103 @@
+"""A spine: what a stage's state is, as the layers of consecutive epochs, the newest row of a key winning.
+
+Invariants:
+- A tombstone ends the search for its key: nothing older shows through.
+- Rows of buckets below the floor do not exist, whatever the layers hold.
+- Cost follows what was asked: a lookup touches runs of its slots, and only rows whose hash it seeks;
+  `rows` reads only the buckets it was asked for. The counters say so, and tests count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.core.errors import HoldfastError
+from holdfast.state.canonical import Bools, Ints, ascends_in_order, slot_of
+from holdfast.state.gather import gather, newest, open_checked
+from holdfast.state.layer import LayerInfo
+from holdfast.state.schema import BUCKET, HASH, StateSchema, conform
+from holdfast.state.search import Hunt
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to a lookup: aligned with the needles, values null where there is no row."""
+
+    mask: Bools
+    values: pa.Table
+
+
+class Spine:
+    """The state of one range of slots at one epoch, for one task."""
+
+    def __init__(
+        self,
+        root: Path,
+        schema: StateSchema,
+        layers: Sequence[LayerInfo],
+        slots: tuple[int, int],
+        floor: int | None = None,
+    ) -> None:
+        self.root = root
+        self.schema = schema
+        self.layers = tuple(layers)
+        self.slots = slots
+        self.floor = floor
+        # Rows compared with a needle or read by `rows`; runs visited, and those a Bloom filter excluded.
+        self.rows_examined = 0
+        self.runs_opened = 0
+        self.runs_skipped_by_bloom = 0
+
+    def lookup(self, needles: pa.Table) -> Found:
+        """The newest values of each needle; needles stand by (bucket, hash), and may repeat."""
+        needles = conform(needles, self.schema.needles)
+        bucket: Ints = needles.column(BUCKET).chunk(0).to_numpy()
+        h: Ints = needles.column(HASH).chunk(0).to_numpy()
+        self._check(bucket, h)
+        keys = [needles.column(name).chunk(0) for name in self.schema.keys.names]
+        hunt = Hunt(bucket, h, keys, self.floor)
+        for layer in reversed(self.layers):
+            if hunt.done:
+                break
+            self._visit(layer, hunt)
+        self.rows_examined += hunt.rows_examined
+        return Found(*hunt.answer(self.schema.nullable_values))
+
+    def rows(self, first_bucket: int | None = None, last_bucket: int | None = None) -> pa.Table:
+        """All rows that exist in a range of buckets, both ends included, in canonical order."""
+        lows = [bound for bound in (first_bucket, self.floor) if bound is not None]
+        low = max(lows) if lows else None
+        gathered = gather(self.root, self.schema, self.layers, self.slots, low, last_bucket)
+        self.rows_examined += gathered.table.num_rows
+        self.runs_opened += gathered.runs_opened
+        return newest(gathered, self.schema, keep_tombstones=False)
+
+    def live_buckets(self) -> Ints:
+        """Buckets at or above the floor that may have rows, ascending, told without opening a run."""
+        runs = [run for layer in self.layers for run in layer.runs if run.overlaps(self.slots)]
+        buckets = np.unique(np.array([bucket for run in runs for bucket, _ in run.buckets], np.int64))
+        return buckets if self.floor is None else buckets[buckets >= self.floor]
+
+    def _visit(self, layer: LayerInfo, hunt: Hunt) -> None:
+        for info in layer.runs:
+            if hunt.wants(info):
+                self.runs_opened += 1
+                if not hunt.visit(open_checked(self.root, self.schema, info)):
+                    self.runs_skipped_by_bloom += 1
+        hunt.end_layer()
+
+    def _check(self, bucket: Ints, h: Ints) -> None:
+        slot = slot_of(h)
+        if h.size and (slot.min() < self.slots[0] or slot.max() >= self.slots[1]):
+            raise _misuse(f"needles of slots {slot.min()} to {slot.max()} sought in slots {self.slots}")
+        if not ascends_in_order(bucket, h):
+            raise _misuse("needles are not sorted by bucket and hash")
+
+
+def _misuse(message: str) -> HoldfastError:
+    return HoldfastError(message, operation="lookup", hint="This is a mistake in the operator.")

@@ -1,0 +1,89 @@
+"""The only one that deletes.
+
+Invariants: files are condemned in the ledger before they are unlinked, and nothing may name a condemned
+file; an attempt's directory goes whole once the attempt is over and none of its files is named. A crash
+between condemning and unlinking leaves files that the next sweep finds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from holdfast.core import crashpoints
+from holdfast.ledger import files, schema
+from holdfast.ledger.epochs import StageRow, stage_row
+from holdfast.ledger.ledger import Ledger
+from holdfast.protocols.retention import superseded, trimmed_below
+from holdfast.storage.shipper import DISK
+from holdfast.storage.workdir import DATA, attempt_directory
+
+
+def sweep(
+    ledger: Ledger,
+    root: Path,
+    stage: str,
+    consumers: Sequence[str],
+    *,
+    durable: bool,
+    pinned: Collection[int],
+) -> None:
+    """Condemn what nobody needs, unlink what is condemned, and remove directories of attempts that are over."""
+    with ledger.read() as tx:
+        row = stage_row(tx, stage)
+        safe = files.safe_point(tx, stage, DISK) if durable else row.head
+        layers = superseded(files.live_layers(tx, row), safe, pinned)
+        segments = _trimmable(tx, row, consumers, safe)
+    if layers or segments:
+        files.condemn(ledger, row, layers, segments)
+        crashpoints.reach("sweep.after_condemn")
+    _unlink_condemned(ledger, root, row)
+    _remove_spent(ledger, root, row)
+
+
+def sweep_strays(ledger: Ledger, root: Path) -> None:
+    """Remove directories that belong to no attempt: what a deposed process wrote after it was swept."""
+    found = [path for path in (root / DATA).glob("*/*") if path.is_dir()]
+    with ledger.read() as tx:
+        known = set(tx.execute(sa.select(schema.attempts.c.attempt)).scalars())
+    for path in found:
+        if path.name not in known:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _trimmable(tx: sa.Connection, row: StageRow, consumers: Sequence[str], safe: int) -> list[int]:
+    cursors, table = schema.cursors, schema.segments
+    needed = tx.execute(
+        sa.select(cursors.c.needed).where(
+            cursors.c.consumer.in_(list(consumers)), cursors.c.input.like(f"channel:{row.stage}.%")
+        )
+    ).scalars()
+    below = trimmed_below(list(needed), safe)
+    mine = (table.c.stage == row.stage, table.c.branch == row.branch)
+    found = tx.execute(
+        sa.select(table.c.id).where(*mine, table.c.status != "condemned", table.c.epoch < below)
+    )
+    return list(found.scalars())
+
+
+def _unlink_condemned(ledger: Ledger, root: Path, row: StageRow) -> None:
+    with ledger.read() as tx:
+        layers, segments = files.condemned(tx, row.stage)
+    for _, group in (*layers, *segments):
+        for file in group:
+            (root / file["path"]).unlink(missing_ok=True)
+            crashpoints.reach("sweep.mid")
+    if layers or segments:
+        files.forget(ledger, row.generation, [i for i, _ in layers], [i for i, _ in segments])
+
+
+def _remove_spent(ledger: Ledger, root: Path, row: StageRow) -> None:
+    with ledger.read() as tx:
+        spent = files.spent_attempts(tx, row.stage)
+    for attempt in spent:
+        shutil.rmtree(root / attempt_directory(row.stage, attempt), ignore_errors=True)
+    if spent:
+        files.forget_attempts(ledger, row.generation, spent)
