@@ -48,15 +48,20 @@ def data_set(directory: Path, *, keys: int, rows: int, warmup: int, epochs: int,
     return DataSet(tuple(sorted(home.glob("*.parquet"))), filling + warmup, rows)
 
 
-def touching_file(directory: Path, *, keys: int, touched: int, seed: int, position: int) -> Path:
-    """A file of `touched` distinct keys drawn from `keys`; what is drawn depends on all arguments."""
-    path = directory / f"keys={keys},touched={touched},seed={seed}" / f"{position:05d}.parquet"
-    if not path.exists():
-        rng = np.random.default_rng([seed, keys, touched, position])
-        drawn = rng.choice(keys, size=touched, replace=False, shuffle=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, drawn.astype(np.int64), rng)
-    return path
+def filling_files(directory: Path, *, keys: int, rows: int, seed: int) -> int:
+    """Files that together hold every key once, in random order; returns how many they are."""
+    every_key = np.random.default_rng([seed, keys]).permutation(keys).astype(np.int64)
+    batches = [every_key[start : start + rows] for start in range(0, keys, rows)]
+    for number, batch in enumerate(batches):
+        _write_numbered(directory, number, batch, np.random.default_rng([seed, keys, number]))
+    return len(batches)
+
+
+def touching_file(directory: Path, number: int, *, keys: int, touched: int, seed: int) -> None:
+    """The file with this number: `touched` distinct keys; what is drawn depends on all arguments."""
+    rng = np.random.default_rng([seed, keys, touched, number])
+    drawn = rng.choice(keys, size=touched, replace=False, shuffle=False)
+    _write_numbered(directory, number, drawn.astype(np.int64), rng)
 
 
 @contextmanager
@@ -75,9 +80,7 @@ def _make(home: Path, *, keys: int, rows: int, drawn: int, seed: int) -> None:
     batches = [every_key[start : start + rows] for start in range(0, keys, rows)]
     for number in range(len(batches) + drawn):
         batch = batches[number] if number < len(batches) else rng.integers(keys, size=rows)
-        path = aside / f"{number:05d}.parquet"
-        _write(path, batch, rng)
-        os.utime(path, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))
+        _write_numbered(aside, number, batch, rng)
     try:
         aside.rename(home)
     except OSError:
@@ -86,5 +89,11 @@ def _make(home: Path, *, keys: int, rows: int, drawn: int, seed: int) -> None:
         shutil.rmtree(aside)
 
 
-def _write(path: Path, keys: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
+def _write_numbered(
+    directory: Path, number: int, keys: npt.NDArray[np.int64], rng: np.random.Generator
+) -> None:
+    """Files are read in the order of their modification, so their times follow their numbers."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{number:05d}.parquet"
     pq.write_table(pa.table({"k": keys, "v": rng.random(len(keys))}), path)
+    os.utime(path, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))

@@ -1,9 +1,10 @@
 """`holdfast bench growth`: what an epoch costs as the state behind it grows.
 
-For each seed, one driver per state size; the drivers take turns epoch by epoch, so that all sizes see the
-same minutes of the machine. An epoch touches the same number of random distinct keys at every size. Runs
-go on until every level of every spine has merged once. At each position, the sample that counts is the
-median of the seeded runs: a single slow epoch is noise, one that is slow for every seed is a stall.
+For each seed and each size, one flow is run as a user would run it, merges, shipping and sweeping beside its
+epochs: an epoch that a merge delays is a long epoch here. The first epochs fill the state; those that count
+each touch the same number of random distinct keys. A run is long enough for its bottom layer, and so every
+level of its spine, to be merged while it counts. At each position, the sample that counts is the median of
+the seeded runs: a single slow epoch is noise, one that is slow for every seed is a stall.
 
 What it does not show: growth beyond the page cache, or keys that are hot.
 """
@@ -13,17 +14,16 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from holdfast.bench import data, peers_spark
-from holdfast.bench.holdfast_side import EpochSample, GrowthDriver
+from holdfast.bench.holdfast_side import commit_to_commit, running_aggregate
 from holdfast.bench.report import Bar, Figure, Line, Report, spread
+from holdfast.core import limits
 
 BARS = {
     "time_10m_over_100k": Bar("at most", 1.5),
@@ -33,35 +33,31 @@ BARS = {
     "longest_over_median": Bar("at most", 3.0),
 }
 
-# Epochs that are run and not counted after the prefill, while the JVM still compiles.
+# Epochs that are run and not counted after the state is filled, while the JVM still compiles.
 WARMUP_EPOCHS = 10
 
-# A spine of which some level never merges would otherwise be waited for without end.
-EPOCHS_MAX = 5_000
+# Rows of the epochs that fill the state.
+FILLING_ROWS = 2_000_000
 
 
-class Driver(Protocol):
-    """What this benchmark needs of a running aggregate; see `holdfast_side.GrowthDriver`."""
+@dataclass(frozen=True)
+class EpochSample:
+    """What one epoch cost: all of it, the part inside the operator, and the bytes of its own layer."""
 
-    def prefill(self, keys: int) -> None: ...
-    def epoch(self, file: Path) -> EpochSample: ...
-    def merge_bytes(self) -> int: ...
-    def every_level_merged(self) -> bool: ...
-    def close(self) -> None: ...
-
-
-MakeDriver = Callable[[SparkSession, Path], Driver]
+    seconds: float
+    operator_seconds: float
+    layer_bytes: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class GrowthRun:
     """One seeded run at one state size."""
 
     keys: int
     seed: int
-    samples: list[EpochSample] = field(default_factory=list)
-    merge_bytes: int = 0
-    every_level_merged: bool = False
+    samples: list[EpochSample]
+    merge_bytes: int
+    every_level_merged: bool
 
 
 def run(
@@ -75,12 +71,10 @@ def run(
     directory: Path | None = None,
     quick: bool = False,
     spark: SparkSession | None = None,
-    make_driver: MakeDriver = GrowthDriver,
 ) -> Report:
     """Measure, print the tables and, if told where, write the JSON. `quick` only shows that it all runs."""
-    epochs_max = EPOCHS_MAX
     if quick:
-        sizes, touched, epochs, seeds, epochs_max = (1_000, 3_000, 10_000), 100, 5, 2, 5
+        sizes, touched, epochs, seeds = (1_000, 2_000), 200, 4, 1
     parameters = {"sizes": list(sizes), "touched": touched, "epochs": epochs, "seeds": seeds, "quick": quick}
     report = Report("growth", seed, parameters, bars={} if quick else BARS)
     home = directory or data.default_directory()
@@ -90,72 +84,51 @@ def run(
     runs: list[GrowthRun] = []
     try:
         for number in range(seeds):
-            console.print(f"seed {seed + number}: states of {', '.join(f'{size:,}' for size in sizes)} keys")
-            with tempfile.TemporaryDirectory(prefix="growth-", dir=home) as name:
-                runs += seeded_runs(
-                    lambda at: make_driver(session, at),
-                    Path(name),
-                    sizes=sizes,
-                    touched=touched,
-                    epochs_min=epochs,
-                    epochs_max=epochs_max,
-                    seed=seed + number,
+            for keys in sizes:
+                counted = epochs if quick else max(epochs, epochs_to_merge_all(keys, touched))
+                done = grow(session, home, keys=keys, touched=touched, epochs=counted, seed=seed + number)
+                median = statistics.median(sample.seconds for sample in done.samples)
+                console.print(
+                    f"seed {seed + number}, {keys:,} keys: {median:.3f} s an epoch, {counted} epochs"
                 )
+                runs.append(done)
     finally:
         if spark is None:
             session.stop()
     add_to(report, runs, touched)
-    report.show(console=None)
+    report.show()
     if json_path:
         report.write(json_path)
     return report
 
 
-def seeded_runs(
-    make_driver: Callable[[Path], Driver],
-    directory: Path,
-    *,
-    sizes: Sequence[int],
-    touched: int,
-    epochs_min: int,
-    epochs_max: int,
-    seed: int,
-) -> list[GrowthRun]:
-    """One run per size, their epochs interleaved, until all have merged every level or the bound is met."""
-    runs = [GrowthRun(keys, seed) for keys in sizes]
-    with ExitStack() as open_drivers:
-        drivers = [
-            open_drivers.enter_context(closing(make_driver(directory / f"state-{keys}"))) for keys in sizes
-        ]
-        for driver, keys in zip(drivers, sizes, strict=True):
-            driver.prefill(keys)
-        pairs = list(zip(runs, drivers, strict=True))
+def epochs_to_merge_all(keys: int, touched: int) -> int:
+    """Epochs after which the layers above the bottom have grown to the share that merges it, and a few more."""
+    return int(keys * limits.MERGE_BOTTOM_SHARE / touched * 1.1) + limits.MERGE_FANOUT
 
-        def step(position: int) -> list[EpochSample]:
-            return [
-                driver.epoch(
-                    data.touching_file(
-                        directory, keys=run.keys, touched=touched, seed=seed, position=position
-                    )
-                )
-                for run, driver in pairs
-            ]
 
-        for position in range(WARMUP_EPOCHS):
-            step(position)
-        merged_before = [driver.merge_bytes() for driver in drivers]
-        for position in range(epochs_max):
-            if position >= epochs_min and all(driver.every_level_merged() for driver in drivers):
-                break
-            for run, sample in zip(runs, step(WARMUP_EPOCHS + position), strict=True):
-                run.samples.append(sample)
-        for (run, driver), before in zip(pairs, merged_before, strict=True):
-            run.merge_bytes = driver.merge_bytes() - before
-            run.every_level_merged = driver.every_level_merged()
-    return runs
+def grow(spark: SparkSession, home: Path, *, keys: int, touched: int, epochs: int, seed: int) -> GrowthRun:
+    """Fill a state, then run epochs that touch a few keys of it."""
+    with tempfile.TemporaryDirectory(prefix="growth-", dir=home) as name:
+        inputs = Path(name) / "in"
+        filling = data.filling_files(inputs, keys=keys, rows=FILLING_ROWS, seed=seed)
+        first = filling + WARMUP_EPOCHS
+        for position in range(WARMUP_EPOCHS + epochs):
+            data.touching_file(inputs, filling + position, keys=keys, touched=touched, seed=seed)
+        done = running_aggregate(spark, inputs, Path(name) / "work", data.SCHEMA)
+    seconds = commit_to_commit(done)
+    counted = [
+        EpochSample(seconds[sample.epoch], sample.operator_seconds, sample.layer_bytes)
+        for sample in done.samples[first:]
+    ]
+    merges = [merge for merge in done.merges if merge.last >= first]
+    return GrowthRun(
+        keys, seed, counted, sum(merge.bytes for merge in merges), any(merge.first == 0 for merge in merges)
+    )
 
 
 def add_to(report: Report, runs: Sequence[GrowthRun], touched: int) -> None:
+    """Put the runs into the report, with the figures that follow from them."""
     by_keys = grouped(runs)
     for keys, seeded in by_keys.items():
         seconds = per_position(seeded, lambda sample: sample.seconds)

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.bench.data import scratch
+from holdfast.spark.session import epoch_settings
 
 ROCKSDB_PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 DEFAULT_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -61,8 +62,9 @@ def spark_default(spark: SparkSession, files: Sequence[Path], schema: str) -> li
 
 
 def stateless(spark: SparkSession, files: Sequence[Path], schema: str) -> list[float]:
-    """The same read, exchange and groupBy, and a `mapInArrow` that only counts: the cost of Spark itself."""
-    return [_timed_job(spark, file, schema) for file in files]
+    """The same read, settings, exchange and groupBy, and a `mapInArrow` that only counts: Spark's own cost."""
+    with epoch_settings(spark):
+        return [_timed_job(spark, file, schema) for file in files]
 
 
 def _timed_job(spark: SparkSession, file: Path, schema: str) -> float:

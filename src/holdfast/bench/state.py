@@ -3,8 +3,8 @@
 All sides run in one session on the same files, in rounds whose order turns: each side comes first, second
 and last in turn. A side starts every round with an empty state; the epochs that fill it with all keys, and
 a few after them, are run and not counted. Before the first round every side runs a data set of its own once:
-a cold JVM would be slow for whoever comes first. RocksDB's epochs grow slower over the first dozen, so that
-a short run is kind to it; the counted epochs are the first that all sides run on a full state.
+a cold JVM would be slow for whoever comes first. The counted epochs are
+the first that all sides run on a full state.
 
 What it does not show: recovery, more than one machine, keys that are not uniform.
 """

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from holdfast.core.errors import StorageError
 from holdfast.core.json import Json
 from holdfast.ledger import schema
 from holdfast.ledger.ledger import Ledger
@@ -136,21 +135,16 @@ def segments(tx: Connection, stage: str, port: str, start: int, stop: int) -> li
     return [Segment(*row) for row in found]
 
 
-def check_untrimmed(tx: Connection, stage: str, port: str, start: int, stop: int, rows: int) -> None:
-    """Refuse to read a range of a channel of which a part has been let go."""
+def rows_written(tx: Connection, stage: str, port: str, start: int, stop: int) -> dict[int, int]:
+    """Rows that the manifests of a channel's epochs say were written, whether still kept or not."""
     table, stages = schema.manifests, schema.stages
     branch = sa.select(stages.c.branch).where(stages.c.stage == stage).scalar_subquery()
-    bodies = tx.execute(
-        sa.select(table.c.body).where(
-            table.c.stage == stage, table.c.branch == branch, table.c.epoch >= start, table.c.epoch < stop
-        )
-    ).scalars()
-    written = sum(int(body["rows_out"].get(port, 0)) for body in bodies)
-    if written != rows:
-        raise StorageError(
-            f"epochs {start} to {stop - 1} of {stage}.{port} held {written} rows, of which {rows} are still kept",
-            operation="read channel",
-        )
+    found = tx.execute(
+        sa.select(table.c.epoch, table.c.body)
+        .where(table.c.stage == stage, table.c.branch == branch, table.c.epoch >= start, table.c.epoch < stop)
+        .order_by(table.c.epoch)
+    )
+    return {epoch: int(body["rows_out"].get(port, 0)) for epoch, body in found}
 
 
 def processed(tx: Connection, consumer: str, name: str) -> int:

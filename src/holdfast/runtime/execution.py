@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import sqlalchemy as sa
 from pyspark.sql import DataFrame
 
+from holdfast.core.errors import StorageError
 from holdfast.core.json import Json
 from holdfast.flow.planner import Input
 from holdfast.ledger import inputs as ledger_inputs
@@ -23,12 +23,23 @@ from holdfast.state.run import LostFileError, RunInfo
 from holdfast.storage.inspection import fault
 from holdfast.storage.workdir import attempt_directory
 
+Scratch = Callable[[Input, int], list[Json]]
+
 
 def execute(
-    rt: Runtime, stage: BoundStage, plan: EpochPlan, epoch: int, attempt: str, spine: Sequence[LayerInfo]
+    rt: Runtime,
+    stage: BoundStage,
+    plan: EpochPlan,
+    epoch: int,
+    attempt: str,
+    spine: Sequence[LayerInfo],
+    scratch: Scratch | None = None,
 ) -> Outcome:
-    """One attempt at an epoch on a given base state; nothing it writes is visible yet."""
-    frames = _frames(rt, stage, plan)
+    """One attempt at an epoch on a given base state; nothing it writes is visible yet.
+
+    `scratch` gives the segments of epochs that a channel no longer keeps; without it, they are an error.
+    """
+    frames = _frames(rt, stage, plan, scratch)
     shape = Shape(plan.boundaries, plan.aggregate_first)
     task_plan = TaskPlan(str(rt.root), attempt_directory(stage.name, attempt), shape, tuple(spine), None)
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
@@ -45,24 +56,39 @@ def layer_of(first: int, last: int, runs: Sequence[Json]) -> LayerInfo:
     return LayerInfo(first, last, tuple(RunInfo.from_json(run) for run in runs))  # type: ignore[arg-type]
 
 
-def _frames(rt: Runtime, stage: BoundStage, plan: EpochPlan) -> dict[Input, DataFrame]:
+def _frames(
+    rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | None
+) -> dict[Input, DataFrame]:
     frames = {}
-    with rt.ledger.read() as tx:
-        for origin in stage.spec.inputs:
-            start, stop = plan.ranges[origin.id]
-            if origin.kind == "source":
+    for origin in stage.spec.inputs:
+        start, stop = plan.ranges[origin.id]
+        if origin.kind == "source":
+            with rt.ledger.read() as tx:
                 items = ledger_inputs.items(tx, origin.name, start, stop)
-                frames[origin] = rt.sources[origin.name].read(rt.spark, items)
-            else:
-                frames[origin] = _channel(rt, tx, origin, start, stop)
+            frames[origin] = rt.sources[origin.name].read(rt.spark, items)
+        else:
+            frames[origin] = _channel(rt, origin, _segment_files(rt, origin, start, stop, scratch))
     return frames
 
 
-def _channel(rt: Runtime, tx: sa.Connection, origin: Input, start: int, stop: int) -> DataFrame:
+def _segment_files(rt: Runtime, origin: Input, start: int, stop: int, scratch: Scratch | None) -> list[Json]:
+    """The files of a channel's epochs; none that held rows is passed over."""
+    with rt.ledger.read() as tx:
+        held = ledger_inputs.rows_written(tx, origin.name, origin.port, start, stop)
+        kept = {s.epoch: s.files for s in ledger_inputs.segments(tx, origin.name, origin.port, start, stop)}
+    found: list[Json] = []
+    for epoch in (epoch for epoch, rows in held.items() if rows):
+        if epoch in kept:
+            found += kept[epoch]
+        elif scratch:
+            found += scratch(origin, epoch)
+        else:
+            raise StorageError(f"epoch {epoch} of {origin.id} is no longer kept", operation="read channel")
+    return found
+
+
+def _channel(rt: Runtime, origin: Input, files: list[Json]) -> DataFrame:
     schema = rt.stages[origin.name].output
-    segments = ledger_inputs.segments(tx, origin.name, origin.port, start, stop)
-    ledger_inputs.check_untrimmed(tx, origin.name, origin.port, start, stop, sum(s.rows for s in segments))
-    files = [file for segment in segments for file in segment.files]
     for file in files:
         wrong = fault(rt.root, file, deep=False)
         if wrong:

@@ -17,6 +17,7 @@ from holdfast.ledger.files import LayerRow
 from holdfast.protocols.merging import LayerSize, choose_merge
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.execution import layer_info
+from holdfast.runtime.progress import MergeSample
 from holdfast.runtime.repair import repair
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import SparkJobError, sum_of
@@ -37,6 +38,7 @@ class _Merge:
     inputs: list[LayerRow]
     ranges: list[tuple[int, int]]
     runs: list[Json] = field(default_factory=list)
+    steps: int = 0
 
 
 class Merger:
@@ -102,6 +104,7 @@ class Merger:
         with self._rt.tagged(merge.stage.name, f"merge-{merge.inputs[-1].last}") as tag:
             merge.runs += run_merge_step(self._rt.spark, step, tag)
         del merge.ranges[: len(ranges)]
+        merge.steps += 1
 
     def _commit(self, merge: _Merge) -> None:
         rt = self._rt
@@ -112,4 +115,5 @@ class Merger:
         crashpoints.reach("merge.before_commit")
         files.commit_merge(rt.ledger, merge.row, merge.attempt, merge.inputs, layer)
         crashpoints.reach("merge.after_commit")
-        rt.progress.merge_done(merge.stage.name, (merge.inputs[0].first, merge.inputs[-1].last), size)
+        sample = MergeSample(merge.inputs[0].first, merge.inputs[-1].last, size, merge.steps)
+        rt.progress.merge_done(merge.stage.name, sample)

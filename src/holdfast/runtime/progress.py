@@ -17,11 +17,9 @@ class StageProgress:
     seconds: float = 0.0
     state_rows: int = 0
     layer_bytes: int = 0
-    merge_bytes: int = 0
-    merges: int = 0
-    bottom_merged: int = -1  # the newest epoch that a merge has taken into the bottom
     repairs: int = 0
     samples: list[EpochSample] = field(default_factory=list)
+    merges: list[MergeSample] = field(default_factory=list)
 
     @property
     def rows_per_second(self) -> float:
@@ -39,6 +37,16 @@ class EpochSample:
     operator_seconds: float
     layer_bytes: int
     committed_s: float  # on the monotonic clock
+
+
+@dataclass(frozen=True)
+class MergeSample:
+    """What one merge wrote."""
+
+    first: int
+    last: int
+    bytes: int
+    steps: int
 
 
 # Samples that a run keeps per stage, for its report; a long run keeps the newest.
@@ -72,14 +80,12 @@ class Progress:
             stage.samples.append(sample)
             del stage.samples[:-SAMPLES_MAX]
 
-    def merge_done(self, name: str, epochs: tuple[int, int], size: int) -> None:
+    def merge_done(self, name: str, sample: MergeSample) -> None:
         """Count a committed merge."""
         stage = self.stage(name)
         with self._lock:
-            stage.merges += 1
-            stage.merge_bytes += size
-            if epochs[0] == 0:
-                stage.bottom_merged = epochs[1]
+            stage.merges.append(sample)
+            del stage.merges[:-SAMPLES_MAX]
 
     def sink_done(self, name: str, epoch: int) -> None:
         """Note the newest epoch that a sink has published."""

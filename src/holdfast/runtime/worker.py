@@ -165,6 +165,7 @@ class _Worker:
         if self._failures:
             raise self._failures[0]
         self._ship()
+        self._sweep()
 
     def report(self) -> Report:
         """What the run did."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from holdfast.bench.data import DataSet, data_set, scratch, touching_file
+from holdfast.bench.data import DataSet, data_set, filling_files, scratch, touching_file
 
 
 def small(directory: Path, seed: int = 3) -> DataSet:
@@ -40,16 +40,23 @@ def test_file_times_rise_with_file_names(tmp_path: Path) -> None:
 
 
 def test_touching_files_hold_distinct_keys_within_the_state(tmp_path: Path) -> None:
-    file = touching_file(tmp_path, keys=1000, touched=100, seed=1, position=0)
-    keys = pq.read_table(file)["k"].to_numpy()
+    touching_file(tmp_path, 0, keys=1000, touched=100, seed=1)
+    keys = pq.read_table(tmp_path / "00000.parquet")["k"].to_numpy()
     assert len(np.unique(keys)) == 100
     assert keys.min() >= 0
     assert keys.max() < 1000
 
 
-def test_touching_files_differ_by_position(tmp_path: Path) -> None:
-    one, two = (touching_file(tmp_path, keys=1000, touched=100, seed=1, position=p) for p in (0, 1))
-    assert pq.read_table(one) != pq.read_table(two)
+def test_touching_files_differ_by_number(tmp_path: Path) -> None:
+    for number in (0, 1):
+        touching_file(tmp_path, number, keys=1000, touched=100, seed=1)
+    one, two = (pq.read_table(tmp_path / f"0000{number}.parquet") for number in (0, 1))
+    assert one != two
+
+
+def test_filling_files_hold_every_key_once(tmp_path: Path) -> None:
+    assert filling_files(tmp_path, keys=1000, rows=300, seed=1) == 4
+    assert sorted(pq.read_table(tmp_path)["k"].to_pylist()) == list(range(1000))
 
 
 def test_scratch_is_beside_the_data_and_gone_afterwards(tmp_path: Path) -> None:

@@ -113,8 +113,11 @@ def test_a_kill_before_any_line_loses_and_repeats_nothing(
     assert len(states) > 10
     for number, generation in itertools.product(states, (1, 2)):
         home = shutil.copytree(tmp_path / f"{number}", tmp_path / f"{number}-{generation}")
-        assert visible(home / "out") in (expected(until=1), expected(until=3)), number
-        feed(ParquetSink(home / "out", single_file), directory, generation)
+        before = visible(home / "out")
+        assert before in (expected(until=1), expected(until=3)), number
+        last = feed(ParquetSink(home / "out", single_file), directory, generation)
+        assert last is not None
+        assert (last.epoch == 2) == (before == expected(until=3)), number
         assert visible(home / "out") == expected(), number
         assert len(os.listdir(home / ".out.holdfast")) == 1, number
 
@@ -223,10 +226,38 @@ def test_an_older_opening_in_the_middle_of_a_newer_one_is_refused_or_found(
             break
         assert last is not None
         assert last.epoch == (1 if outcomes == ["refused"] else 2), number
-        with pytest.raises((FencedError, SinkError)):
-            zombie.publish(record(4, generation=2), segments(directory, 4))
+        if outcomes != ["refused"]:
+            with pytest.raises(FencedError, match="by generation 3"):
+                zombie.publish(record(3, generation=2), segments(directory, 4))
         publish_after(sink, last, directory, generation=3)
         assert visible(target) == expected(), number
+    assert number > 50
+
+
+@pytest.mark.usefixtures("no_fsync")
+def test_a_publish_in_the_middle_of_a_newer_opening_is_refused_or_found(
+    tmp_path: Path, directory: Path
+) -> None:
+    for number in itertools.count(1):
+        target = tmp_path / f"{number}" / "out"
+        zombie, sink = ParquetSink(target), ParquetSink(target)
+        feed(zombie, directory, generation=1, until=2)
+        refusals = []
+
+        def publish(_: int, zombie=zombie, refusals=refusals) -> None:
+            try:
+                zombie.publish(record(2), segments(directory, 2))
+            except FencedError as error:
+                refusals.append(error)
+
+        with before_lines(number.__eq__, publish) as came:
+            last = sink.open(FLOW, 0, 2)
+        if not came:
+            break
+        assert last == record(1 if refusals else 2), number
+        publish_after(sink, last, directory, generation=2)
+        assert visible(target) == expected(), number
+    assert number > 50
 
 
 def test_a_rename_that_had_already_found_the_fenced_staging_finds_nothing_in_it(

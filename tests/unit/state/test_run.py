@@ -148,6 +148,15 @@ def test_a_run_is_mapped_once_and_the_oldest_map_goes_first(work, monkeypatch):
     assert len(runs._open_runs) == 2
 
 
+def test_a_cached_map_does_not_stand_for_another_file_of_the_same_name(work, info):
+    open_run(work, info)
+    (work / info.path).unlink()
+    other = write_run(work, info.path, sorted_counts({7: 7}), COUNTS, 0, 4096)
+    assert open_run(work, other).values[0].to_pylist() == [7]
+    with pytest.raises(LostFileError):
+        open_run(work, info)
+
+
 def test_a_map_holds_no_descriptor_and_outlives_its_file(work, info):
     before = len(os.listdir("/proc/self/fd"))
     run = open_run(work, info)

@@ -60,6 +60,6 @@ def _table(progress: Progress) -> Table:
     for title in ("stage", "epoch", "rows", "rows/s", "keys", "merges"):
         table.add_column(title, justify="left" if title == "stage" else "right")
     for name, stage in list(progress.stages.items()):
-        numbers = (stage.epoch, stage.rows, int(stage.rows_per_second), stage.state_rows, stage.merges)
+        numbers = (stage.epoch, stage.rows, int(stage.rows_per_second), stage.state_rows, len(stage.merges))
         table.add_row(name, *(f"{number:,}" for number in numbers))
     return table

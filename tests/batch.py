@@ -1,0 +1,58 @@
+"""The oracle: what a batch computation over all the input says, and how to read what a sink holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+RELATIVE_ERROR = 1e-9
+
+
+def read_sink(path: Path) -> pa.Table:
+    """All rows of a Parquet sink, with their epoch."""
+    return ds.dataset(path, format="parquet", partitioning="hive").to_table()
+
+
+def last_per_key(spark: SparkSession, path: Path, keys: Sequence[str]) -> DataFrame:
+    """The newest row of every key in a sink of changed keys."""
+    rows = spark.read.parquet(str(path))
+    newest = rows.groupBy(*keys).agg(f.max_by(f.struct(*rows.columns), "epoch").alias("row"))
+    return newest.select("row.*").drop("epoch")
+
+
+def batch(
+    spark: SparkSession, rows: DataFrame, keys: Sequence[str], aggregates: Mapping[str, str]
+) -> DataFrame:
+    """The same aggregates, computed by Spark over everything at once."""
+    return rows.groupBy(*keys).agg(*(f.expr(sql).alias(name) for name, sql in aggregates.items()))
+
+
+def assert_same_rows(found: DataFrame, expected: DataFrame) -> None:
+    """Equal as multisets: exact columns exactly, floating point within the declared error."""
+    assert sorted(found.columns) == sorted(expected.columns)
+    left, right = (_sorted(df.select(*sorted(expected.columns))) for df in (found, expected))
+    pd.testing.assert_frame_equal(left, right, rtol=RELATIVE_ERROR, atol=1e-9, check_dtype=False)
+
+
+def write_files(directory: Path, tables: Sequence[pa.Table], first: int = 0) -> None:
+    """Drop tables into a source directory as a careful producer would: written aside, then renamed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, table in enumerate(tables, first):
+        aside = directory / f".{number:05d}.parquet"
+        pq.write_table(table, aside)
+        aside.rename(directory / f"{number:05d}.parquet")
+
+
+def _sorted(df: DataFrame) -> pd.DataFrame:
+    """In the order of the exact columns as text; pandas makes a float of an integer column with nulls."""
+    frame = df.toPandas()
+    exact = [name for name, kind in df.dtypes if kind not in ("float", "double")]
+    order = frame[exact or df.columns].astype(str).apply("|".join, axis=1)
+    return frame.iloc[order.argsort(kind="stable")].reset_index(drop=True)

@@ -1,0 +1,26 @@
+"""One session that judges, and a stand per test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.spark.session import make_session
+from stand import Stand
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = make_session("judge", "local[2]", {"spark.driver.memory": "1g"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def stand(tmp_path: Path) -> Iterator[Stand]:
+    made = Stand(tmp_path)
+    yield made
+    made.close()

@@ -1,0 +1,92 @@
+"""kill -9 at any moment, run again, and find exact results."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.core.crashpoints import POINTS
+from stand import Stand
+
+KILLS = 10
+SEED = 20261115
+
+# Reached only when a file is lost, which test_lost_files.py sees to.
+ONLY_IN_REPAIR = {"repair.before_commit"}
+
+# Reached inside a task: the Python worker dies, Spark's job fails, and the flow itself tries again.
+IN_TASKS = {"task.before_layer", "task.after_layer", "task.after_segment", "merge.mid"}
+
+
+@pytest.mark.timeout(900)
+def test_kill_9_at_random_moments_ten_times_leaves_exact_sinks(stand: Stand, spark: SparkSession) -> None:
+    moments = random.Random(SEED)
+    stand.feed(40)
+    for _ in range(KILLS):
+        process = stand.start()
+        stand.wait_for_head(stand.head() + moments.randint(0, 1), process)
+        time.sleep(moments.uniform(0.0, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        stand.feed(1)
+    status, said = stand.run()
+    assert status == 0, said
+    stand.check(spark)
+    assert sum(kind == "taken" for kind, _ in stand.events()) == KILLS + 1
+
+
+@pytest.mark.timeout(1500)
+def test_a_crash_at_every_point_in_turn_leaves_exact_sinks(stand: Stand, spark: SparkSession) -> None:
+    """One flow that crashes at one point after the other, with new input each time, is exact in the end."""
+    stand.feed(6)
+    missed = []
+    for point in [point for point in POINTS if point not in ONLY_IN_REPAIR]:
+        stand.feed(3)
+        mark = stand.home / f"{point}.reached"
+        status, said = stand.run(HOLDFAST_CRASH=point, HOLDFAST_CRASH_MARK=str(mark))
+        if point in IN_TASKS:
+            assert status == 0, (point, said)
+        elif mark.exists():
+            assert status == -signal.SIGKILL, (point, said)
+        if not mark.exists():
+            missed.append(point)
+    assert missed == []
+    status, said = stand.run()
+    assert status == 0, said
+    stand.check(spark)
+
+
+@pytest.mark.timeout(600)
+def test_a_zombie_changes_nothing_is_told_so_and_stops(stand: Stand, spark: SparkSession) -> None:
+    stand.feed(12)
+    zombie = stand.start()
+    stand.wait_for_head(2, zombie)
+    zombie.send_signal(signal.SIGSTOP)
+    refused, said = stand.run()
+    assert refused != 0
+    assert f"process {zombie.pid}" in said, said
+    stand.feed(2)
+    status, said = stand.run("--take-over")
+    assert status == 0, said
+    stand.check(spark)
+    before = _visible(stand)
+    zombie.send_signal(signal.SIGCONT)
+    out, err = zombie.communicate(timeout=120)
+    assert zombie.returncode != 0
+    assert "FencedError" in err, out + err
+    assert _visible(stand) == before
+    stand.check(spark)
+
+
+def _visible(stand: Stand) -> dict[str, int]:
+    """Everything that a reader of a sink can see, and the heads of all stages."""
+    sinks = [stand.home / name for name in ("totals", "by_count", "few")]
+    files = {
+        str(path): path.stat().st_mtime_ns for sink in sinks for path in sink.rglob("*") if path.is_file()
+    }
+    return {**files, **{stage: stand.head(stage) for stage in ("totals", "by_count", "few")}}

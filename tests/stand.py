@@ -1,0 +1,95 @@
+"""A home directory with input, a work directory and sinks, the processes that run on it, and its judge."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from batch import assert_same_rows, batch, last_per_key, write_files
+from flow_under_fire import table
+
+FLOW = Path(__file__).with_name("flow_under_fire.py")
+SECONDS_MAX = 240
+
+
+class Stand:
+    """A home directory with input, a work directory and sinks, and the processes that run on it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.files = 0
+        self._started: list[subprocess.Popen[str]] = []
+
+    def feed(self, files: int) -> None:
+        write_files(
+            self.home / "in", [table(n) for n in range(self.files, self.files + files)], first=self.files
+        )
+        self.files += files
+
+    def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(FLOW), str(self.home), *arguments],
+            env={**os.environ, "PYTHONPATH": str(FLOW.parent), **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str, **env: str) -> tuple[int, str]:
+        """Run to the end; the exit status and all that was said."""
+        process = self.start(*arguments, **env)
+        out, err = process.communicate(timeout=SECONDS_MAX)
+        return process.returncode, out + err
+
+    def head(self, stage: str = "totals") -> int:
+        """The last committed epoch, as the ledger has it; -1 before there is one."""
+        path = self.home / "work" / "ledger.db"
+        if not path.exists():
+            return -1
+        with sqlite3.connect(path, timeout=10) as ledger:
+            try:
+                row = ledger.execute("select head from stages where stage = ?", (stage,)).fetchone()
+            except sqlite3.OperationalError:
+                return -1
+        return row[0] if row else -1
+
+    def wait_for_head(self, epoch: int, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + SECONDS_MAX
+        while self.head() < epoch:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "the flow makes no progress"
+            time.sleep(0.05)
+
+    def events(self) -> list[tuple[str, str]]:
+        with sqlite3.connect(self.home / "work" / "ledger.db") as ledger:
+            return ledger.execute("select kind, reason from events order by seq").fetchall()
+
+    def check(self, spark: SparkSession) -> None:
+        """Every sink equals the batch computation over all that was fed."""
+        rows = spark.createDataFrame(pa.concat_tables([table(n) for n in range(self.files)])).where(
+            "v % 10 != 0"
+        )
+        aggregates = {"total": "sum(v)", "n": "count(1)", "hi": "max(x)", "mean": "avg(x)"}
+        expected = batch(spark, rows, ["k", "s"], aggregates)
+        assert_same_rows(last_per_key(spark, self.home / "totals", ["k", "s"]), expected)
+        few = spark.read.parquet(str(self.home / "few")).drop("epoch")
+        assert_same_rows(few, rows.where("k < 20").select("k", "v"))
+        changes = spark.read.parquet(str(self.home / "totals"))
+        by_count = batch(spark, changes, ["n"], {"keys": "count(1)", "most": "max(total)"})
+        assert_same_rows(last_per_key(spark, self.home / "by_count", ["n"]), by_count)
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
