@@ -44,12 +44,8 @@ ATTEMPTS_PER_PLAN_MAX = 3
 # Rows of the events table that are kept: the audit trail is bounded like everything else.
 EVENTS_MAX = 100_000
 
-# The lease is a counter that its holder raises this often; the judge calls the holder silent after this.
-LEASE_RENEW_MS = 250
-LEASE_MS_MAX = 1_000
-
 # A writer that finds the ledger locked waits this long before it reports the ledger as unavailable.
 LEDGER_BUSY_MS_MAX = 10_000
 
-# Manifests, plans and layer digests below every cursor that the ledger keeps for replay.
+# How often what nobody needs any more is looked for and deleted.
 SWEEP_EVERY_MS = 1_000

@@ -17,7 +17,7 @@ class EpochPlan:
     boundaries: tuple[int, ...]  # of slots, one task between each two
     aggregate_first: bool
     fingerprint: str  # of the code
-    now_ms: int  # the time that the epoch takes for now
+    now_ms: int  # what the epoch calls the present time
 
     def with_fingerprint(self, fingerprint: str) -> EpochPlan:
         """The same ranges for other code: a plan without a manifest may be replaced."""

@@ -64,14 +64,15 @@ def run_tagged(spark: SparkSession, df: DataFrame, tag: str) -> list[Json]:
     """Collect manifest rows; errors of ours that crossed the JVM come back as what they were."""
     spark.addTag(tag)
     try:
-        rows = df.collect()
+        collected = df.collect()
     except PySparkException as error:
         raise recognised(error) from error
     finally:
         spark.removeTag(tag)
-    return [
-        {**json.loads(row["body"]), "part": row["part"]} for row in sorted(rows, key=lambda row: row["part"])
-    ]
+    reports = []
+    for report in collected:  # bounded: one report a task
+        reports.append({**json.loads(report["body"]), "part": report["part"]})
+    return sorted(reports, key=lambda report: report["part"])
 
 
 def _job(stage: BoundStage, df: DataFrame, plan: TaskPlan) -> DataFrame:
@@ -88,24 +89,28 @@ def _job(stage: BoundStage, df: DataFrame, plan: TaskPlan) -> DataFrame:
     return grouped.mapInArrow(StatefulTask(plan, stage.operator, columns), RESULT)
 
 
-def outcome(stage: BoundStage, rows: Sequence[Json]) -> Outcome:
+def outcome(stage: BoundStage, reports: Sequence[Json]) -> Outcome:
     """Put the manifest rows of all tasks together, in the order of the tasks."""
     segments: dict[str, list[Json]] = {}
-    for row in rows:
-        for port, files in row.get("segments", {}).items():
+    for report in reports:
+        for port, files in report.get("segments", {}).items():
             segments.setdefault(port, []).extend(files)
     if stage.operator is None:
         digests: Json = {"rows": sum_of(segments.get("out", []), "rows")}
-        digests["hash_sum"] = f"{sum(row['row_hash_sum'] for row in rows) % (1 << 64):016x}"
+        digests["hash_sum"] = f"{sum(report['row_hash_sum'] for report in reports) % (1 << 64):016x}"
     else:
-        digests = {str(row["part"]): [row["state_digest"], row["digests"]] for row in rows if "runs" in row}
+        digests = {
+            str(report["part"]): [report["state_digest"], report["digests"]]
+            for report in reports
+            if "runs" in report
+        }
     return Outcome(
-        [run for row in rows for run in row.get("runs", [])],
+        [run for report in reports for run in report.get("runs", [])],
         segments,
         digests,
-        sum_of(rows, "keys"),
-        sum_of(rows, "keys_added"),
-        max((row.get("operator_ms", 0.0) for row in rows), default=0.0),
+        sum_of(reports, "keys"),
+        sum_of(reports, "keys_added"),
+        max((report.get("operator_ms", 0.0) for report in reports), default=0.0),
     )
 
 
@@ -126,9 +131,9 @@ def recognised(error: PySparkException) -> HoldfastError:
     )
 
 
-def sum_of(rows: Sequence[Json], name: str) -> int:
-    """The sum of a number that each row may have."""
-    return sum(int(row.get(name, 0)) for row in rows)
+def sum_of(parts: Sequence[Json], name: str) -> int:
+    """The sum of a number that each part may have."""
+    return sum(int(part.get(name, 0)) for part in parts)
 
 
 def _exact(type_name: str) -> bool:

@@ -53,5 +53,5 @@ class MergeStep:
 
 def run_merge_step(spark: SparkSession, step: MergeStep, tag: str) -> list[Json]:
     """Run one step and return the runs it wrote."""
-    rows = run_tagged(spark, spark.range(0, 1, 1, 1).mapInArrow(step, RESULT), tag)
-    return [run for row in rows for run in row["runs"]]
+    reports = run_tagged(spark, spark.range(0, 1, 1, 1).mapInArrow(step, RESULT), tag)
+    return [run for report in reports for run in report["runs"]]

@@ -8,12 +8,12 @@ import typer
 from rich.console import Console
 
 from holdfast.core.errors import HoldfastError
-from holdfast.interfaces.cli import bench, run, status
+from holdfast.interfaces.cli import benchmarks, run, status
 
 app = typer.Typer(no_args_is_help=True, help="Keeps PySpark streams correct and alive through failures.")
 app.command("run")(run.run)
 app.command("status")(status.status)
-app.add_typer(bench.app, name="bench")
+app.add_typer(benchmarks.app, name="bench")
 
 
 def main() -> None:
