@@ -8,6 +8,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,22 +55,39 @@ class Stand:
 
     def head(self, stage: str = "totals") -> int:
         """The last committed epoch, as the ledger has it; -1 before there is one."""
+        return self._asked("select head from stages where stage = ?", stage, -1)
+
+    def generation(self) -> int:
+        """The flow's generation; 0 before there is one."""
+        return self._asked("select generation from flow where name = ?", "under-fire", 0)
+
+    def _asked(self, query: str, name: str, default: int) -> int:
         path = self.home / "work" / "ledger.db"
         if not path.exists():
-            return -1
-        with sqlite3.connect(path, timeout=10) as ledger:
+            return default
+        with closing(sqlite3.connect(path, timeout=10)) as ledger:
             try:
-                row = ledger.execute("select head from stages where stage = ?", (stage,)).fetchone()
+                row = ledger.execute(query, (name,)).fetchone()
             except sqlite3.OperationalError:
-                return -1
-        return row[0] if row else -1
+                return default
+        return row[0] if row else default
 
-    def wait_for_head(self, epoch: int, process: subprocess.Popen[str]) -> None:
+    def wait_until(self, condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         deadline = time.monotonic() + SECONDS_MAX
-        while self.head() < epoch:
+        while not condition():
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "the flow makes no progress"
-            time.sleep(0.05)
+            time.sleep(0.02)
+
+    def ledger_is_locked(self) -> bool:
+        """Whether a process stands inside a write transaction."""
+        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=0.5)) as ledger:
+            try:
+                ledger.execute("begin immediate")
+                ledger.execute("rollback")
+            except sqlite3.OperationalError:
+                return True
+        return False
 
     def events(self) -> list[tuple[str, str]]:
         with sqlite3.connect(self.home / "work" / "ledger.db") as ledger:

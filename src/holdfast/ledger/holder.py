@@ -1,15 +1,23 @@
-"""Who owns a flow. Taking it raises the generation, so that whoever held it before changes nothing more."""
+"""Who owns a flow. Taking it raises the generation, so that whoever held it before changes nothing more.
+
+A deposed process is left to find out by itself, with one exception: one that stands still inside a ledger
+transaction holds SQLite's write lock, and nobody can be told anything until it is ended. So `take` by force
+ends it, if it is on this host, once the lock has been waited for in vain.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from holdfast.core import limits
 from holdfast.core.errors import LedgerError
 from holdfast.ledger import schema
 from holdfast.ledger.ledger import Ledger, record_event
@@ -35,31 +43,66 @@ class Holder:
 
 def take(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
     """Become the flow's holder and return the new generation; a living holder is replaced only by force."""
+    with ledger.read() as tx:
+        _refuse_living(_holder(tx), by_force)
+    try:
+        return _take(ledger, flow_name, by_force)
+    except LedgerError as error:
+        if not (by_force and error.heals):
+            raise
+        _end_holder(ledger, error)
+        return _take(ledger, flow_name, by_force)
+
+
+def _take(ledger: Ledger, flow_name: str, by_force: bool) -> int:
     me = Holder.myself()
     with ledger.unfenced_write() as tx:
         row = tx.execute(sa.select(schema.flow)).one_or_none()
         if row is None:
-            tx.execute(
-                sa.insert(schema.flow).values(
-                    name=flow_name, format_version=schema.FORMAT_VERSION, generation=1, holder=asdict(me)
-                )
-            )
+            values = {"name": flow_name, "format_version": schema.FORMAT_VERSION, "generation": 1}
+            tx.execute(sa.insert(schema.flow).values(**values, holder=asdict(me)))
             record_event(tx, "taken", f"process {me.pid} on {me.host} starts the flow", generation=1)
             return 1
         _check_identity(ledger.path, row.name, row.format_version, flow_name)
-        holder = Holder(**row.holder) if row.holder else None
-        if holder and holder.lives() and not by_force and holder != me:
-            raise LedgerError(
-                f"process {holder.pid} on {holder.host} is running this flow",
-                operation="take",
-                hint="Stop it, wait for it with --wait, or replace it with --take-over.",
-            )
+        holder = _holder(tx)
+        _refuse_living(holder, by_force)
         generation = int(row.generation) + 1
         tx.execute(sa.update(schema.flow).values(generation=generation, holder=asdict(me)))
         tx.execute(sa.update(schema.stages).values(generation=generation))
         _close_open_attempts(tx)
         record_event(tx, "taken", _why(me, holder), generation=generation)
         return generation
+
+
+def _holder(tx: Connection) -> Holder | None:
+    found = tx.execute(sa.select(schema.flow.c.holder)).scalar_one_or_none()
+    return Holder(**found) if found else None
+
+
+def _refuse_living(holder: Holder | None, by_force: bool) -> None:
+    if holder and holder.lives() and not by_force and holder != Holder.myself():
+        raise LedgerError(
+            f"process {holder.pid} on {holder.host} is running this flow",
+            operation="take",
+            hint="Stop it, wait for it with --wait, or replace it with --take-over.",
+        )
+
+
+def _end_holder(ledger: Ledger, error: LedgerError) -> None:
+    """A holder that was stopped inside a transaction keeps SQLite's lock for ever: only its end frees it."""
+    with ledger.read() as tx:
+        holder = _holder(tx)
+    if (
+        holder is None
+        or holder.host != socket.gethostname()
+        or not holder.lives()
+        or holder.pid == os.getpid()
+    ):
+        raise error
+    os.kill(holder.pid, signal.SIGKILL)
+    deadline = time.monotonic() + limits.LEDGER_BUSY_MS_MAX / 1000
+    while holder.lives() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def release(ledger: Ledger, generation: int) -> None:

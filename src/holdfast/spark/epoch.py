@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -65,7 +64,8 @@ def run_tagged(spark: SparkSession, df: DataFrame, tag: str) -> list[Json]:
     spark.addTag(tag)
     try:
         collected = df.collect()
-    except PySparkException as error:
+    except Exception as error:
+        # Spark's own errors, and what the gateway or the connection under them raises.
         raise recognised(error) from error
     finally:
         spark.removeTag(tag)
@@ -114,7 +114,7 @@ def outcome(stage: BoundStage, reports: Sequence[Json]) -> Outcome:
     )
 
 
-def recognised(error: PySparkException) -> HoldfastError:
+def recognised(error: Exception) -> HoldfastError:
     """The error behind a failed job: one of ours that a task raised, or Spark's own."""
     text = str(error)
     lost = lost_path(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -98,3 +99,32 @@ def test_events_are_bounded_in_number(tmp_path: Path, monkeypatch: pytest.Monkey
             record_event(tx, "test", str(number))
     with ledger.read() as tx:
         assert tx.execute(sa.select(sa.func.count()).select_from(schema.events)).scalar_one() == 50
+
+
+STUCK = """
+import os, signal, sys
+from pathlib import Path
+from holdfast.ledger import holder
+from holdfast.ledger.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+holder.take(ledger, "flow")
+with ledger.write(1):
+    print("in", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_holder_stopped_inside_a_transaction_is_named_and_ended_by_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.core import limits
+
+    monkeypatch.setattr(limits, "LEDGER_BUSY_MS_MAX", 500)
+    command = [sys.executable, "-c", STUCK, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "in\n"
+        with pytest.raises(LedgerError, match=f"process {process.pid}"):
+            holder.take(Ledger(tmp_path), "flow")
+        assert holder.take(Ledger(tmp_path), "flow", by_force=True) == 2
+        assert process.wait() == -signal.SIGKILL

@@ -1,0 +1,110 @@
+"""The command line as a user types it, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from batch import read_sink, write_files
+
+HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
+FLOW = """
+from pyspark.sql import functions as f
+from pyspark.sql.types import LongType
+
+import holdfast as hf
+
+
+def helper(value):
+    return None if value is None else value * 2
+
+
+@f.udf(LongType())
+def doubled(value):
+    return helper(value)
+
+
+flow = hf.Flow("doubling")
+rows = flow.source("rows", hf.files("in/", schema="k long, v long", max_files_per_epoch=1))
+rows.transform(lambda df: df.withColumn("v", doubled("v"))).group_by("k").agg(s=hf.sum("v")).named("sums").to(
+    hf.parquet("out/")
+)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "my_flow.py").write_text(FLOW)
+    write_files(tmp_path / "in", [pa.table({"k": [1, 2, None], "v": [n, n, 5]}) for n in range(3)])
+    return tmp_path
+
+
+def holdfast(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HOLDFAST, *arguments], cwd=home, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.mark.timeout(300)
+def test_run_then_status_with_functions_of_the_flows_own_file(home: Path) -> None:
+    done = holdfast(home, "run", "my_flow.py", "--work-dir", "work", "--until-idle", "--master", "local[2]")
+    assert done.returncode == 0, done.stderr
+    assert "sums: 3 epochs, 9 rows" in done.stdout
+    rows = read_sink(home / "out").to_pylist()
+    assert max((r["epoch"], r["s"]) for r in rows if r["k"] is None) == (2, 30)
+    found = json.loads(holdfast(home, "status", "--work-dir", "work", "--json").stdout)
+    assert found["flow"] == "doubling"
+    assert found["running"] is False
+    assert (found["stages"]["sums"]["epoch"], found["stages"]["sums"]["state_rows"]) == (2, 3)
+    assert "not running" in holdfast(home, "status", "--work-dir", "work").stdout
+
+
+@pytest.mark.timeout(300)
+def test_sigterm_is_a_clean_stop_and_the_next_run_goes_on(home: Path) -> None:
+    process = subprocess.Popen(
+        [HOLDFAST, "run", "my_flow.py:flow", "--work-dir", "work", "--master", "local[2]"],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list((home / "out").glob("epoch=00000002")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        second = holdfast(
+            home, "run", "my_flow.py", "--work-dir", "work", "--until-idle", "--master", "local[2]"
+        )
+        assert second.returncode == 1
+        assert f"process {process.pid}" in second.stderr
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert "Stopped" in out
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    found = json.loads(holdfast(home, "status", "--work-dir", "work", "--json").stdout)
+    assert found["holder"] is None
+    assert found["events"][-1]["reason"] == "clean stop"
+
+
+def test_mistakes_are_told_in_one_paragraph(home: Path) -> None:
+    missing = holdfast(home, "run", "missing.py", "--until-idle")
+    assert missing.returncode == 1
+    assert "FlowImportError: [import] there is no file missing.py" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    nothing = holdfast(home, "status", "--work-dir", "nowhere")
+    assert "LedgerError" in nothing.stderr
