@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -39,7 +38,7 @@ class Stand:
     def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, str(FLOW), str(self.home), *arguments],
-            env={**os.environ, "PYTHONPATH": str(FLOW.parent), **env},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(FLOW.parent), *sys.path]), **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -72,9 +71,10 @@ class Stand:
                 return default
         return row[0] if row else default
 
-    def wait_until(self, condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    def wait_for(self, process: subprocess.Popen[str], *, generation: int, head: int) -> None:
+        """Wait until a process has taken the flow and committed up to an epoch."""
         deadline = time.monotonic() + SECONDS_MAX
-        while not condition():
+        while self.generation() < generation or self.head() < head:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "the flow makes no progress"
             time.sleep(0.02)

@@ -28,11 +28,9 @@ def test_kill_9_at_random_moments_ten_times_leaves_exact_sinks(stand: Stand, spa
     moments = random.Random(SEED)
     stand.feed(40)
     for _ in range(KILLS):
-        before = stand.generation()
+        generation, head = stand.generation(), stand.head()
         process = stand.start()
-        stand.wait_until(lambda: stand.generation() > before, process)
-        target = stand.head() + moments.randint(0, 2)
-        stand.wait_until(lambda: stand.head() >= target, process)
+        stand.wait_for(process, generation=generation + 1, head=head + moments.randint(0, 2))
         time.sleep(moments.uniform(0.0, 1.0))
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -69,7 +67,7 @@ def test_a_crash_at_every_point_in_turn_leaves_exact_sinks(stand: Stand, spark: 
 def test_a_zombie_changes_nothing_is_told_so_and_stops(stand: Stand, spark: SparkSession) -> None:
     stand.feed(12)
     zombie = stand.start()
-    stand.wait_until(lambda: stand.head() >= 2, zombie)
+    stand.wait_for(zombie, generation=1, head=2)
     stop_outside_a_transaction(stand, zombie)
     refused, said = stand.run()
     assert refused != 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from batch import assert_same_rows, batch, last_per_key, read_sink, write_files
+from holdfast.core import limits
 from holdfast.ledger.status import status
 
 ROWS = pa.table({"k": [i % 7 for i in range(70)], "v": list(range(70))})
@@ -199,15 +202,29 @@ def test_plans_that_cannot_work_say_which_columns_there_are(spark: SparkSession,
     )
 
 
+def test_history_further_back_than_replay_may_reach_is_folded(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "HISTORY_EPOCHS_MAX", 2)
+    write_files(tmp_path / "in", FILES)
+    totals_flow(tmp_path, max_files_per_epoch=1).run(tmp_path / "work", until_idle=True, spark=spark)
+    for table in ("plans", "manifests"):
+        with closing(sqlite3.connect(tmp_path / "work" / "ledger.db")) as ledger:
+            kept = [epoch for (epoch,) in ledger.execute(f"select epoch from {table} order by epoch")]
+        assert 2 <= len(kept) <= 5
+        assert kept[-1] == 6
+    write_files(tmp_path / "in", FILES[:1], first=7)
+    totals_flow(tmp_path).run(tmp_path / "work", until_idle=True, spark=spark)
+    check_totals(spark, tmp_path, pa.concat_tables([ROWS, FILES[0]]))
+
+
 def test_a_plan_of_few_keys_aggregates_before_the_exchange_and_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     big = pa.table({"k": [i % 5 for i in range(60_000)], "v": [1] * 60_000})
     write_files(tmp_path / "in", [big, big])
     totals_flow(tmp_path, max_files_per_epoch=1).run(tmp_path / "work", until_idle=True, spark=spark)
-    import sqlite3
-
-    with sqlite3.connect(tmp_path / "work" / "ledger.db") as ledger:
+    with closing(sqlite3.connect(tmp_path / "work" / "ledger.db")) as ledger:
         plans = [json.loads(body) for (body,) in ledger.execute("select body from plans order by epoch")]
     assert [plan["aggregate_first"] for plan in plans] == [False, True]
     check_totals(spark, tmp_path, pa.concat_tables([big, big]))

@@ -47,5 +47,9 @@ EVENTS_MAX = 100_000
 # A writer that finds the ledger locked waits this long before it reports the ledger as unavailable.
 LEDGER_BUSY_MS_MAX = 10_000
 
+# Plans and manifests below every cursor and safe point that the ledger keeps, so that older files can still be
+# made again by replay. What is older is folded: a file that depends on it can only come from a backup.
+HISTORY_EPOCHS_MAX = 10_000
+
 # How often what nobody needs any more is looked for and deleted.
 SWEEP_EVERY_MS = 1_000

@@ -205,3 +205,18 @@ def forget_attempts(ledger: Ledger, generation: int, attempts: Sequence[str]) ->
     table = schema.attempts
     with ledger.write(generation) as tx:
         tx.execute(sa.delete(table).where(table.c.attempt.in_(list(attempts))))
+
+
+def fold_history(ledger: Ledger, row: StageRow, below: int) -> None:
+    """Forget plans and manifests that lie further back than replay may reach."""
+    with ledger.write(row.generation) as tx:
+        for table in (schema.plans, schema.manifests):
+            mine = (table.c.stage == row.stage, table.c.branch == row.branch)
+            tx.execute(sa.delete(table).where(*mine, table.c.epoch < below))
+
+
+def oldest_manifest(tx: Connection, row: StageRow) -> int | None:
+    """The first epoch whose manifest is still kept."""
+    table = schema.manifests
+    mine = (table.c.stage == row.stage, table.c.branch == row.branch)
+    return tx.execute(sa.select(sa.func.min(table.c.epoch)).where(*mine)).scalar_one_or_none()

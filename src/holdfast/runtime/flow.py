@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,8 @@ class Flow(FlowDescription):
                 operation="import",
                 hint='Put the call below `if __name__ == "__main__":`.',
             )
+        if _in_notebook():
+            print(f"Flow {self.name!r} runs inside this notebook's process: it ends when the kernel does.")
         from holdfast.runtime import worker
 
         loader.ship_module_by_value(self)
@@ -56,3 +59,10 @@ class Flow(FlowDescription):
             until_idle, master, dict(conf or {}), spark, take_over, wait, tasks, hash_bits, observe
         )
         return worker.run(plan(self), work_dir, options)
+
+
+def _in_notebook() -> bool:
+    """Whether this process is a notebook's kernel: there is no flow file that another process could import."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return shell is not None and hasattr(shell, "kernel")

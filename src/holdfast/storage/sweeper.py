@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from holdfast.core import crashpoints
+from holdfast.core import crashpoints, limits
 from holdfast.ledger import files, schema
 from holdfast.ledger.epochs import StageRow, stage_row
 from holdfast.ledger.ledger import Ledger
@@ -36,12 +36,17 @@ def sweep(
         row = stage_row(tx, stage)
         safe = files.safe_point(tx, stage, DISK) if durable else row.head
         layers = superseded(files.live_layers(tx, row), safe, pinned)
-        segments = _trimmable(tx, row, consumers, safe)
+        below = _needed_by_nobody(tx, row, consumers, safe)
+        segments = _segments_below(tx, row, below)
+        oldest = files.oldest_manifest(tx, row)
     if layers or segments:
         files.condemn(ledger, row, layers, segments)
         crashpoints.reach("sweep.after_condemn")
     _unlink_condemned(ledger, root, row)
     _remove_spent(ledger, root, row)
+    # In strides, so that a long-running flow does not pay a transaction for every epoch it forgets.
+    if oldest is not None and below - oldest > 2 * limits.HISTORY_EPOCHS_MAX:
+        files.fold_history(ledger, row, below - limits.HISTORY_EPOCHS_MAX)
 
 
 def sweep_strays(ledger: Ledger, root: Path) -> None:
@@ -54,14 +59,19 @@ def sweep_strays(ledger: Ledger, root: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _trimmable(tx: sa.Connection, row: StageRow, consumers: Sequence[str], safe: int) -> list[int]:
-    cursors, table = schema.cursors, schema.segments
+def _needed_by_nobody(tx: sa.Connection, row: StageRow, consumers: Sequence[str], safe: int) -> int:
+    """Epochs of the stage's channels below this can be asked for by no consumer."""
+    cursors = schema.cursors
     needed = tx.execute(
         sa.select(cursors.c.needed).where(
             cursors.c.consumer.in_(list(consumers)), cursors.c.input.like(f"channel:{row.stage}.%")
         )
     ).scalars()
-    below = trimmed_below(list(needed), safe)
+    return trimmed_below(list(needed), safe)
+
+
+def _segments_below(tx: sa.Connection, row: StageRow, below: int) -> list[int]:
+    table = schema.segments
     mine = (table.c.stage == row.stage, table.c.branch == row.branch)
     found = tx.execute(
         sa.select(table.c.id).where(*mine, table.c.status != "condemned", table.c.epoch < below)
