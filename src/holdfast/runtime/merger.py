@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.core import crashpoints, limits
-from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
 from holdfast.ledger import epochs, files
 from holdfast.ledger.epochs import StageRow
@@ -47,6 +46,7 @@ class Merger:
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
         self._stages = [stage for stage in rt.stages.values() if stage.operator is not None]
+        self._failures = 0
 
     def step(self) -> bool:
         """Carry out one whole merge if one is due; whether one was."""
@@ -79,14 +79,14 @@ class Merger:
                     self._rewrite_next(merge)
                 if not merge.ranges:
                     self._commit(merge)
+                    self._failures = 0
                     return
         except LostFileError as error:
             repair(rt, error)
-        except SparkJobError:
-            if not rt.stopping.is_set():
-                raise
-        except HoldfastError as error:
-            raise error.at(stage=merge.stage.name, epoch=merge.inputs[-1].last) from error.__cause__
+        except SparkJobError as error:
+            self._failures += 1
+            if self._failures >= limits.ATTEMPTS_PER_PLAN_MAX and not rt.stopping.is_set():
+                raise error.at(stage=merge.stage.name, epoch=merge.inputs[-1].last) from error.__cause__
         epochs.close_attempt(rt.ledger, merge.row, merge.attempt)
 
     def _rewrite_next(self, merge: _Merge) -> None:
@@ -102,14 +102,16 @@ class Merger:
             floor=None,
         )
         with self._rt.tagged(merge.stage.name, f"merge-{merge.inputs[-1].last}") as tag:
-            merge.runs += run_merge_step(self._rt.spark, step, tag)
+            runs = run_merge_step(self._rt.spark, step, tag)
+        if self._rt.durable:
+            # Step by step: one large flush at the end would hold up the ledger's own small ones.
+            make_durable(self._rt.root, [run["path"] for run in runs])
+        merge.runs += runs
         del merge.ranges[: len(ranges)]
         merge.steps += 1
 
     def _commit(self, merge: _Merge) -> None:
         rt = self._rt
-        if rt.durable:
-            make_durable(rt.root, [run["path"] for run in merge.runs])
         size = sum_of(merge.runs, "bytes")
         layer = {"rows": sum_of(merge.runs, "rows"), "bytes": size, "runs": merge.runs}
         crashpoints.reach("merge.before_commit")
