@@ -12,11 +12,24 @@ from holdfast.core.errors import (
     StateSchemaError,
     StorageError,
 )
-from holdfast.flow.aggregates import avg, count, max, min, stddev, sum, variance
+from holdfast.flow.aggregates import (
+    Aggregate,
+    approx_distinct,
+    avg,
+    count,
+    first,
+    last,
+    max,
+    min,
+    stddev,
+    sum,
+    variance,
+)
 from holdfast.flow.endpoints import discard, files, parquet, rows
 from holdfast.runtime.flow import Flow
 
 __all__ = [
+    "Aggregate",
     "FencedError",
     "Flow",
     "FlowError",
@@ -28,10 +41,13 @@ __all__ = [
     "SinkError",
     "StateSchemaError",
     "StorageError",
+    "approx_distinct",
     "avg",
     "count",
     "discard",
     "files",
+    "first",
+    "last",
     "max",
     "min",
     "parquet",

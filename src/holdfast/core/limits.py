@@ -9,14 +9,14 @@ SLOT_SHIFT_BITS = 52
 
 # A run larger than this is written as several, each with a hash range of its own, so that a merge step
 # and a restore can take them one at a time.
-RUN_ROWS_MAX = 262_144
+RUN_ROWS_MAX = 1_048_576
 
 # What one merge step may write: the pause an epoch can see is bounded by one step.
-MERGE_STEP_RUNS_MAX = 4
+MERGE_STEP_RUNS_MAX = 2
 
 # A level of the spine is merged when it has this many layers: rows are rewritten once a level, and a
-# lookup visits at most this many layers a level.
-MERGE_FANOUT = 8
+# lookup visits at most this many layers a level. More would write less and look up more.
+MERGE_FANOUT = 5
 
 # The bottom layer is rewritten when all above it together reach this share of it.
 MERGE_BOTTOM_SHARE = 0.5

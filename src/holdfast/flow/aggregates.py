@@ -15,10 +15,15 @@ class Aggregate:
 
     function: str
     expression: str
+    by: str | None = None
 
     def sql(self) -> str:
         """The aggregate as Spark SQL spells it."""
-        return f"{self.function}({self.expression})"
+        arguments = self.expression if self.by is None else f"{self.expression}, {self.by}"
+        return f"{_SPARK_NAMES.get(self.function, self.function)}({arguments})"
+
+
+_SPARK_NAMES = {"first": "min_by", "last": "max_by", "approx_distinct": "approx_count_distinct"}
 
 
 def count(expression: str = "1") -> Aggregate:
@@ -54,3 +59,24 @@ def stddev(expression: str) -> Aggregate:
 def variance(expression: str) -> Aggregate:
     """The sample variance of the non-null values of `expression`."""
     return Aggregate("variance", expression)
+
+
+def first(expression: str, *, by: str) -> Aggregate:
+    """The value of `expression` in the row with the smallest `by`; rows without a `by` do not count.
+
+    Of rows with equal `by`, the one whose value has the smallest hash is taken, so that a replay agrees.
+    """
+    return Aggregate("first", expression, by)
+
+
+def last(expression: str, *, by: str) -> Aggregate:
+    """The value of `expression` in the row with the largest `by`; ties are settled as in `first`, the other way."""
+    return Aggregate("last", expression, by)
+
+
+def approx_distinct(expression: str) -> Aggregate:
+    """About how many different non-null values there are: HyperLogLog with 512 registers.
+
+    The standard error is 4.6%; a replay gives the same number.
+    """
+    return Aggregate("approx_distinct", expression)

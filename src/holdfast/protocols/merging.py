@@ -6,7 +6,7 @@ stay within a small factor of the bytes of the epochs' own layers.
 
 A layer's level is how many times MERGE_FANOUT its size is of the smallest unit. When the newest layers
 of one level number MERGE_FANOUT they become one layer of the next. The oldest layer, the bottom, has no
-level: it takes in everything above it once that reaches MERGE_BOTTOM_SHARE of its own rows.
+level: it takes in everything above it once that is MERGE_FANOUT layers and MERGE_BOTTOM_SHARE of its rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def choose_merge(layers: Sequence[LayerSize]) -> tuple[int, int] | None:
         return None
     bottom, above = layers[0], layers[1:]
     grown = sum(layer.rows for layer in above)
-    enough = len(above) >= limits.MERGE_FANOUT // 2
+    enough = len(above) >= limits.MERGE_FANOUT
     if enough and grown >= bottom.rows * limits.MERGE_BOTTOM_SHARE:
         return bottom.first, above[-1].last
     return _due_level(above)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 from pyspark.sql import SparkSession
 
@@ -151,7 +151,7 @@ class _Worker:
     def run(self) -> None:
         """Recover, run the loops, stop them, make everything durable."""
         self._recover()
-        threads = [Thread(target=self._drive, args=(name, step), name=name) for name, step in self._loops()]
+        threads = self._threads()
         try:
             for sink in self._sinks:
                 sink.open()
@@ -188,35 +188,44 @@ class _Worker:
                 (f"sink {spec.name}", loop.step)
                 for spec, loop in zip(rt.plan.sinks, self._sinks, strict=True)
             ),
-            ("discover", self._discover),
             ("merge", Merger(rt).step),
             ("ship", self._ship),
-            ("sweep", self._sweep),
         ]
 
-    def _drive(self, name: str, step: Callable[[], bool]) -> None:
-        bell, rest = self._rt.alarm.join(), limits.POLL_MS / 1000
-        rest = limits.SWEEP_EVERY_MS / 1000 if name == "sweep" else rest
+    def _chores(self) -> list[tuple[str, Callable[[], bool], float]]:
+        """What runs from time to time; a commit does not make it more urgent."""
+        return [
+            ("discover", self._discover, limits.POLL_MS / 1000),
+            ("sweep", self._sweep, limits.SWEEP_EVERY_MS / 1000),
+        ]
+
+    def _threads(self) -> list[Thread]:
+        rt, rest = self._rt, limits.POLL_MS / 1000
+        driven = [(name, step, rest, rt.alarm.join()) for name, step in self._loops()]
+        driven += [(name, step, every, rt.stopping) for name, step, every in self._chores()]
+        return [Thread(target=self._drive, args=args, name=args[0]) for args in driven]
+
+    def _drive(self, name: str, step: Callable[[], bool], rest: float, bell: Event) -> None:
+        """Step on and on; after a step without work, rest until the bell rings. An error stops all loops."""
+        rt = self._rt
         try:
-            while not self._rt.stopping.is_set():
-                bell.clear()
+            while not rt.stopping.is_set():
+                if bell is not rt.stopping:
+                    bell.clear()
                 if not step():
                     bell.wait(rest)
         except BaseException as error:
-            if not (self._rt.stopping.is_set() and isinstance(error, HoldfastError)):
+            if not (rt.stopping.is_set() and isinstance(error, HoldfastError)):
                 self._failures.append(error)
-            self._rt.stopping.set()
-            self._rt.alarm.ring()
+            rt.stopping.set()
+            rt.alarm.ring()
 
     def _wait(self) -> None:
-        bell = self._rt.alarm.join()
-        while not self._rt.stopping.is_set():
-            bell.clear()
+        while not self._rt.stopping.wait(limits.POLL_MS / 1000):
             if self._options.observe:
                 self._options.observe(self._rt.progress)
             if self._options.until_idle and self._idle():
                 return
-            bell.wait(limits.POLL_MS / 1000)
 
     def _stop(self, threads: list[Thread]) -> None:
         rt = self._rt

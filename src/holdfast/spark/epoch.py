@@ -18,7 +18,6 @@ from holdfast.spark.bind import BoundStage, apply_prefix
 from holdfast.spark.keys import hash_sql
 from holdfast.spark.task import ERROR_MARK, RESULT, ROW_HASH, StatefulTask, StatelessTask, TaskPlan
 from holdfast.state.run import LostFileError, lost_path
-from holdfast.state.schema import HASH
 
 
 class SparkJobError(InputError):
@@ -83,10 +82,7 @@ def _job(stage: BoundStage, df: DataFrame, plan: TaskPlan) -> DataFrame:
         hashed = df.select(f.expr(row_hash).alias(ROW_HASH), *(f.col(f"`{name}`") for name in columns))
         return hashed.mapInArrow(StatelessTask(plan, stage.arrow_output), RESULT)
     grouped = stage.operator.grouped(df, plan.shape)
-    state = stage.operator.state
-    columns = state.changes.remove(0).remove(1)
-    assert columns.names[0] == HASH
-    return grouped.mapInArrow(StatefulTask(plan, stage.operator, columns), RESULT)
+    return grouped.mapInArrow(StatefulTask(plan, stage.operator), RESULT)
 
 
 def outcome(stage: BoundStage, reports: Sequence[Json]) -> Outcome:

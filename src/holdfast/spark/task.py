@@ -53,13 +53,14 @@ class StatefulTask:
 
     plan: TaskPlan
     operator: Operator
-    columns: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with marked_errors():
             received = list(batches)
             yield result_row(
-                self._run(conform(pa.Table.from_batches(received), self.columns)) if received else {}
+                self._run(conform(pa.Table.from_batches(received), self.operator.received))
+                if received
+                else {}
             )
 
     def _run(self, rows: pa.Table) -> Json:

@@ -9,6 +9,8 @@ Blocked: a hash sets four bits of one 64-bit word, so that a test costs one memo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,7 +27,8 @@ Words = npt.NDArray[np.uint64]
 def build(h: npt.NDArray[np.int64]) -> bytes:
     """The filter of a run's hashes, as little-endian 64-bit words."""
     words = max(1, -(-len(h) * limits.BLOOM_BITS_PER_KEY // _WORD_BITS))
-    word, mixed = _place(h, words)
+    mixed = _mixed(h)
+    word = _word(mixed >> np.uint64(32), words)
     bits = np.zeros(words * _WORD_BITS, np.bool_)
     first = word << np.uint64(6)
     for number in range(_BITS_PER_HASH):
@@ -33,27 +36,53 @@ def build(h: npt.NDArray[np.int64]) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
+@dataclass(frozen=True)
+class Probes:
+    """Hashes made ready to be tested against many filters."""
+
+    high: Words  # picks the word, whatever the filter's length
+    mask: Words  # the bits that must be set in it
+
+    @classmethod
+    def of(cls, h: npt.NDArray[np.int64]) -> Probes:
+        """Mix the hashes once."""
+        mixed = _mixed(h)
+        mask = np.zeros(len(h), np.uint64)
+        for number in range(_BITS_PER_HASH):
+            mask |= np.uint64(1) << _bit(mixed, number)
+        return cls(mixed >> np.uint64(32), mask)
+
+    def at(self, which: npt.NDArray[np.int64] | slice) -> Probes:
+        """Some of them."""
+        return Probes(self.high[which], self.mask[which])
+
+    def possibly_in(self, bloom: bytes | memoryview | npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """For each hash, False where the run certainly has no row of it."""
+        words: Words = bloom if isinstance(bloom, np.ndarray) else np.frombuffer(bloom, "<u8")
+        word = _word(self.high, len(words))
+        found: npt.NDArray[np.bool_] = (words[word.view(np.int64)] & self.mask) == self.mask
+        return found
+
+
 def might_contain(
     bloom: bytes | memoryview | npt.NDArray[np.uint64], h: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
     """For each hash, False where the run certainly has no row of it."""
-    words: Words = bloom if isinstance(bloom, np.ndarray) else np.frombuffer(bloom, "<u8")
-    word, mixed = _place(h, len(words))
-    mask = np.zeros(len(h), np.uint64)
-    for number in range(_BITS_PER_HASH):
-        mask |= np.uint64(1) << _bit(mixed, number)
-    found: npt.NDArray[np.bool_] = (words[word.view(np.int64)] & mask) == mask
-    return found
+    return Probes.of(h).possibly_in(bloom)
 
 
-def _place(h: npt.NDArray[np.int64], words: int) -> tuple[Words, Words]:
+def _mixed(h: npt.NDArray[np.int64]) -> Words:
     # The hashes of a run share their top bits (its slots), and may be cut to them: all bits are mixed
     # into all others before the high half picks the word and the low half the bits in it.
     mixed = np.ascontiguousarray(h).view(np.uint64) * _MIX
     mixed ^= mixed >> np.uint64(32)
     mixed *= _MIX_AGAIN
     mixed ^= mixed >> np.uint64(29)
-    return ((mixed >> np.uint64(32)) * np.uint64(words)) >> np.uint64(32), mixed
+    return mixed
+
+
+def _word(high: Words, words: int) -> Words:
+    return (high * np.uint64(words)) >> np.uint64(32)
 
 
 def _bit(mixed: Words, number: int) -> Words:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core import limits
-from holdfast.state import bloom
+from holdfast.state.bloom import Probes
 from holdfast.state.canonical import Bools, Ints, group_starts, in_slots, same_at, slot_floor, slot_of
 from holdfast.state.run import Run, RunInfo
 
@@ -44,6 +44,7 @@ class Hunt:
 
     def __init__(self, bucket: Ints, h: Ints, keys: Sequence[pa.Array], floor: int | None) -> None:
         self._bucket, self._h, self._keys = bucket, h, keys
+        self._probes = Probes.of(h)
         self._first = 0 if floor is None else int(np.searchsorted(bucket, floor))
         self._pending = np.arange(self._first, len(h))
         self._source = np.full(len(h), -1, np.int64)
@@ -59,9 +60,13 @@ class Hunt:
 
     def wants(self, info: RunInfo) -> bool:
         """Whether a pending needle is of the run's slots, and one of its buckets: else it stays closed."""
-        if self._pending_below[info.slot_lo] == self._pending_below[info.slot_hi]:
+        if not any(bucket in self._buckets for bucket, _ in info.buckets):
             return False
-        return any(bucket in self._buckets for bucket, _ in info.buckets)
+        if len(self._spans) == 1:
+            lo, hi = _narrowed(self._pending_h, 0, len(self._pending_h), info)
+            return lo < hi
+        below = self._pending_below()
+        return bool(below[info.slot_lo] < below[info.slot_hi])
 
     def visit(self, run: Run) -> bool:
         """Look for the pending needles in a run; False where the Bloom filter excluded them all."""
@@ -100,9 +105,9 @@ class Hunt:
 
     def _settle(self) -> None:
         self._pending_h = self._h[self._pending]
+        self._pending_probes = self._probes.at(self._pending)
         self._decided = np.zeros(len(self._pending), np.bool_)
-        self._pending_below = np.zeros(limits.SLOTS + 1, np.int64)
-        np.cumsum(np.bincount(slot_of(self._pending_h), minlength=limits.SLOTS), out=self._pending_below[1:])
+        self._below: Ints | None = None
         bucket = self._bucket[self._pending]
         starts = group_starts(bucket)
         stops = np.append(starts[1:], len(bucket))
@@ -111,6 +116,13 @@ class Hunt:
             for start, stop in zip(starts, stops[: len(starts)], strict=True)
         ]
         self._buckets = {bucket for bucket, _, _ in self._spans}
+
+    def _pending_below(self) -> Ints:
+        """How many pending needles lie below each slot, over all buckets."""
+        if self._below is None:
+            counts = np.bincount(slot_of(self._pending_h), minlength=limits.SLOTS)
+            self._below = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return self._below
 
     def _candidates(self, run: Run) -> _Candidates | None:
         """Needles that the run may hold; None where none is in its buckets and slots."""
@@ -128,7 +140,7 @@ class Hunt:
         if not inside.any():
             return None
         place = np.flatnonzero(inside)
-        place = place[bloom.might_contain(run.bloom, self._pending_h[place])]
+        place = place[self._pending_probes.at(place).possibly_in(run.bloom)]
         row = _lower_bound(run.h, self._pending_h[place], start[place], stop[place])
         return _Candidates(place, row, stop[place])
 
@@ -137,14 +149,14 @@ class Hunt:
         start, stop = run.slice(bucket)
         if start == stop:
             return None
-        lo, hi = _narrowed(self._pending_h, lo, hi, run)
+        lo, hi = _narrowed(self._pending_h, lo, hi, run.info)
         if lo == hi:
             return None
         needles, hashes = self._pending_h[lo:hi], run.h[start:stop]
         if len(needles) > _NEEDLES_PER_ROW_MAX * len(hashes):
             chosen = _needles_of(needles, hashes)
         else:
-            chosen = np.flatnonzero(bloom.might_contain(run.bloom, needles))
+            chosen = np.flatnonzero(self._pending_probes.at(slice(lo, hi)).possibly_in(run.bloom))
         row = np.searchsorted(hashes, needles[chosen]) + start
         return _Candidates(chosen + lo, row, np.full(len(row), stop))
 
@@ -185,9 +197,8 @@ def _joined(parts: list[_Candidates]) -> _Candidates:
     )
 
 
-def _narrowed(h: Ints, lo: int, hi: int, run: Run) -> tuple[int, int]:
+def _narrowed(h: Ints, lo: int, hi: int, info: RunInfo) -> tuple[int, int]:
     """The part of sorted hashes that lies in a run's slots."""
-    info = run.info
     start = lo if info.slot_lo == 0 else lo + int(np.searchsorted(h[lo:hi], slot_floor(info.slot_lo)))
     if info.slot_hi == limits.SLOTS:
         return start, hi

@@ -37,14 +37,17 @@ def test_bytes_of_merges_stay_within_six_times_the_layers(state_rows: int) -> No
 def test_nothing_is_merged_before_it_is_due() -> None:
     assert choose_merge([]) is None
     assert choose_merge([LayerSize(0, 0, 10)]) is None
-    assert choose_merge([LayerSize(0, 0, 1000), *(LayerSize(e, e, 10) for e in range(1, 8))]) is None
+    assert (
+        choose_merge([LayerSize(0, 0, 1000), *(LayerSize(e, e, 10) for e in range(1, limits.MERGE_FANOUT))])
+        is None
+    )
 
 
 def test_what_is_chosen_is_consecutive() -> None:
     layers = [LayerSize(0, 99, 10_000), *(LayerSize(e, e, 10) for e in range(100, 109))]
-    assert choose_merge(layers) == (100, 107)
+    assert choose_merge(layers) == (100, 99 + limits.MERGE_FANOUT)
 
 
 def test_empty_epochs_are_merged_too() -> None:
     layers = [LayerSize(0, 99, 10_000), *(LayerSize(e, e, 0) for e in range(100, 108))]
-    assert choose_merge(layers) == (100, 107)
+    assert choose_merge(layers) == (100, 99 + limits.MERGE_FANOUT)

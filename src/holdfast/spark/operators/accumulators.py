@@ -3,7 +3,8 @@
 An accumulator is the Spark SQL that computes an epoch's partial values, the merge of those with the
 stored ones, and the final value. Partials come from the Spark SQL function of the same name, so types,
 nulls and NaN are Spark's; the merge keeps them so. A key that has no state yet has nulls as stored
-values. No function here loops over rows.
+values. What is stored has the types of the partials, unless the accumulator says otherwise. No function
+here loops over rows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import pyarrow.compute as pc
 
 from holdfast.core.errors import InputError, PlanError
 from holdfast.flow.aggregates import Aggregate
+from holdfast.spark.operators import hyperloglog
+from holdfast.state.canonical import same
 
 Columns = list[pa.Array]
 
@@ -27,8 +30,13 @@ class Accumulator:
 
     name: str
     ansi: bool
-    stored: pa.DataType  # of the first state column
+    partials: tuple[pa.DataType, ...]
     final: pa.DataType  # of the aggregate's value
+
+    @property
+    def stored(self) -> tuple[pa.DataType, ...]:
+        """The types of its state columns."""
+        return self.partials
 
     def merge(self, old: Columns, new: Columns) -> Columns:
         """Stored values after an epoch."""
@@ -77,14 +85,14 @@ class SumDecimal(Accumulator):
     """sum of decimals; the second column counts values, so that an overflow stays one."""
 
     def merge(self, old: Columns, new: Columns) -> Columns:
-        left, right = (pc.fill_null(column.cast(_wide(self.stored)), 0) for column in (old[0], new[0]))
+        left, right = (pc.fill_null(column.cast(_wide(self.stored[0])), 0) for column in (old[0], new[0]))
         total = pc.add(left, right)
-        wide = pc.greater_equal(pc.abs(total), _bound(self.stored, total.type))
+        wide = pc.greater_equal(pc.abs(total), _bound(self.stored[0], total.type))
         broken = pc.or_(wide, pc.or_(_overflown(old), _overflown(new)))
         self.overflow(broken)
-        values = pc.if_else(broken, pa.scalar(None, total.type), total).cast(self.stored)
+        values = pc.if_else(broken, pa.scalar(None, total.type), total).cast(self.stored[0])
         count = pc.add(pc.fill_null(old[1], 0), new[1])
-        return [pc.if_else(pc.equal(count, 0), pa.scalar(None, self.stored), values), count]
+        return [pc.if_else(pc.equal(count, 0), pa.scalar(None, self.stored[0]), values), count]
 
 
 class Extreme(Accumulator):
@@ -93,18 +101,39 @@ class Extreme(Accumulator):
     largest = False
 
     def merge(self, old: Columns, new: Columns) -> Columns:
-        better = pc.greater if self.largest else pc.less
-        take_new = pc.fill_null(better(new[0], old[0]), pc.is_null(old[0]))
-        if pa.types.is_floating(new[0].type):
-            nan_new, nan_old = (pc.fill_null(pc.is_nan(c), False) for c in (new[0], old[0]))
-            by_nan = nan_new if self.largest else nan_old
-            take_new = pc.if_else(pc.or_(nan_new, nan_old), pc.or_(by_nan, pc.is_null(old[0])), take_new)
-        take_new = pc.and_(take_new, pc.is_valid(new[0]))
-        return [pc.if_else(take_new, new[0], old[0])]
+        return [pc.if_else(_beats(new[0], old[0], self.largest), new[0], old[0])]
 
 
 class Largest(Extreme):
     """max(x)"""
+
+    largest = True
+
+
+class FirstBy(Accumulator):
+    """first(x, by=t): the stored row is t, the hash of x that settles ties, and x."""
+
+    largest = False
+
+    @property
+    def stored(self) -> tuple[pa.DataType, ...]:
+        """The fields of the partial struct, side by side."""
+        return tuple(field.type for field in self.partials[0])
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        rows = new[0].flatten()
+        tie = pa.array(same([rows[0]], [old[0]]))
+        wins = pc.or_(
+            _beats(rows[0], old[0], self.largest), pc.and_(tie, _beats(rows[1], old[1], self.largest))
+        )
+        return [pc.if_else(wins, theirs, ours) for theirs, ours in zip(rows, old, strict=True)]
+
+    def finish(self, state: Columns) -> pa.Array:
+        return state[2]
+
+
+class LastBy(FirstBy):
+    """last(x, by=t)"""
 
     largest = True
 
@@ -166,10 +195,33 @@ class StandardDeviation(Variance):
     root = True
 
 
+class ApproxDistinct(Accumulator):
+    """approx_distinct(x): the registers of a HyperLogLog."""
+
+    @property
+    def stored(self) -> tuple[pa.DataType, ...]:
+        """The registers, a byte each."""
+        return (hyperloglog.REGISTERS_TYPE,)
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        return [hyperloglog.merge(old[0], new[0])]
+
+    def finish(self, state: Columns) -> pa.Array:
+        return hyperloglog.estimate(state[0])
+
+
 def partials(aggregate: Aggregate, decimal: bool) -> list[str]:
     """The Spark SQL that computes an epoch's part of an aggregate."""
     x = aggregate.expression
     match aggregate.function:
+        case "first" | "last":
+            pick = "min" if aggregate.function == "first" else "max"
+            by = aggregate.by
+            return [
+                f"{pick}(struct({by} as t, xxhash64({x}) as tie, {x} as x)) filter (where ({by}) is not null)"
+            ]
+        case "approx_distinct":
+            return [hyperloglog.partial_sql(x)]
         case "count" | "min" | "max":
             return [aggregate.sql()]
         case "sum":
@@ -186,13 +238,16 @@ def accumulator(
 ) -> Accumulator:
     """The accumulator for an aggregate whose partials have the given types."""
     kind = _CLASSES.get(aggregate.function) or _by_type(name, aggregate, types[0])
-    if issubclass(kind, Extreme) and pa.types.is_nested(types[0]):
+    ordered = (
+        types[0] if issubclass(kind, Extreme) else types[0][0].type if issubclass(kind, FirstBy) else None
+    )
+    if ordered is not None and pa.types.is_nested(ordered):
         raise PlanError(
-            f"aggregate {name!r} = {aggregate.sql()} is of type {types[0]}, which has no order here",
+            f"aggregate {name!r} = {aggregate.sql()} is by type {ordered}, which has no order here",
             operation="bind",
             hint="Take min or max of a number, string, date, timestamp, binary or boolean.",
         )
-    return kind(name, ansi, types[0], final)
+    return kind(name, ansi, tuple(types), final)
 
 
 def _by_type(name: str, aggregate: Aggregate, type_: pa.DataType) -> type[Accumulator]:
@@ -210,6 +265,9 @@ _CLASSES: dict[str, type[Accumulator]] = {
     "count": Count,
     "min": Extreme,
     "max": Largest,
+    "first": FirstBy,
+    "last": LastBy,
+    "approx_distinct": ApproxDistinct,
     "variance": Variance,
     "stddev": StandardDeviation,
 }
@@ -218,6 +276,17 @@ _CLASSES: dict[str, type[Accumulator]] = {
 def _either(total: pa.Array, old: pa.Array, new: pa.Array) -> pa.Array:
     """Null where both sides are: Spark's sum of nothing."""
     return pc.if_else(pc.and_(pc.is_null(old), pc.is_null(new)), pa.scalar(None, total.type), total)
+
+
+def _beats(new: pa.Array, old: pa.Array, largest: bool) -> pa.Array:
+    """Where a new value takes the place of the stored one: null never does, and gives way to anything."""
+    better = pc.greater(new, old) if largest else pc.less(new, old)
+    wins = pc.fill_null(better, pc.is_null(old))
+    if pa.types.is_floating(new.type):
+        nan_new, nan_old = (pc.fill_null(pc.is_nan(column), False) for column in (new, old))
+        by_nan = pc.and_not(nan_new, nan_old) if largest else pc.and_not(nan_old, nan_new)
+        wins = pc.if_else(pc.or_(nan_new, nan_old), pc.or_(by_nan, pc.is_null(old)), wins)
+    return pc.and_(wins, pc.is_valid(new))
 
 
 def _overflown(columns: Columns) -> pa.Array:

@@ -45,6 +45,10 @@ class Operator(Protocol):
     """A stateful operator, bound to its types. It is pickled into the tasks."""
 
     @property
+    def received(self) -> pa.Schema:
+        """The columns that `grouped` gives and `apply` takes."""
+
+    @property
     def state(self) -> StateSchema:
         """The columns of its state rows."""
 
