@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_any_file_left_by_a_crash_may_be_damaged_in_any_way(
         repaired += run_again(stand, spark)
         stand.check(spark)
     assert repaired >= len(names) // 4
+
+
+@pytest.mark.timeout(300)
+def test_a_crash_in_the_middle_of_a_repair_is_repaired(
+    idle: Path, tmp_path: Path, spark: SparkSession
+) -> None:
+    stand = copied(idle, tmp_path / "home")
+    merged = next(name for name in data_files(stand.home) if "totals" in str(name) and "merge" in name.name)
+    (stand.home / merged).unlink()
+    status, said = stand.run(HOLDFAST_CRASH="repair.before_commit:3")
+    assert status == -signal.SIGKILL, said
+    assert run_again(stand, spark) >= 1
+    assert sum(kind == "repaired" for kind, _ in stand.events()) >= 3
+    stand.check(spark)
 
 
 def test_what_cannot_be_made_again_stops_the_flow_and_says_why(

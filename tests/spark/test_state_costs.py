@@ -47,7 +47,7 @@ def test_bytes_written_follow_the_keys_touched_not_the_state(spark: SparkSession
 def test_a_merge_step_rewrites_a_bounded_number_of_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "RUN_ROWS_MAX", 100)
+    monkeypatch.setattr(limits, "RUN_ROWS_MAX", 300)
     steps: list[int] = []
     real = merger.run_merge_step
 
@@ -57,7 +57,7 @@ def test_a_merge_step_rewrites_a_bounded_number_of_runs(
         return runs
 
     monkeypatch.setattr(merger, "run_merge_step", counting)
-    done, rows = run(spark, tmp_path, keys=1_000, epochs=12)
+    done, rows = run(spark, tmp_path, keys=1_000, epochs=25)
     assert done.merges
     assert max(steps) <= limits.MERGE_STEP_RUNS_MAX
     assert sum(merge.steps for merge in done.merges) <= len(steps)

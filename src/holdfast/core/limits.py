@@ -8,11 +8,12 @@ SLOTS = 4096
 SLOT_SHIFT_BITS = 52
 
 # A run larger than this is written as several, each with a hash range of its own, so that a merge step
-# and a restore can take them one at a time.
-RUN_ROWS_MAX = 1_048_576
+# and a restore can take them one at a time. A lookup pays for every run it visits, so they are not small.
+RUN_ROWS_MAX = 4_194_304
+RUN_BYTES_MAX = 128 << 20
 
 # What one merge step may write: the pause an epoch can see is bounded by one step.
-MERGE_STEP_RUNS_MAX = 2
+MERGE_STEP_RUNS_MAX = 1
 
 # A level of the spine is merged when it has this many layers: rows are rewritten once a level, and a
 # lookup visits at most this many layers a level. More would write less and look up more.

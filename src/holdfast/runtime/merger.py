@@ -6,6 +6,7 @@ it commits, so the safe point can pass over it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core import crashpoints, limits
@@ -66,7 +67,7 @@ class Merger:
         if chosen is None:
             return None
         inputs = [layer for layer in spine if chosen[0] <= layer.first and layer.last <= chosen[1]]
-        ranges = merge_ranges([layer_info(layer) for layer in inputs], limits.RUN_ROWS_MAX)
+        ranges = merge_ranges([layer_info(layer) for layer in inputs], _rows_per_run(inputs))
         attempt = epochs.open_attempt(rt.ledger, row, "merge", chosen[1])
         return _Merge(stage, row, attempt, inputs, ranges)
 
@@ -119,3 +120,9 @@ class Merger:
         crashpoints.reach("merge.after_commit")
         sample = MergeSample(merge.inputs[0].first, merge.inputs[-1].last, size, merge.steps)
         rt.progress.merge_done(merge.stage.name, sample)
+
+
+def _rows_per_run(inputs: Sequence[LayerRow]) -> int:
+    """How many rows of this state a run may hold, by rows and by bytes."""
+    rows, size = sum(layer.rows for layer in inputs), sum(layer.bytes for layer in inputs)
+    return max(1, min(limits.RUN_ROWS_MAX, limits.RUN_BYTES_MAX * rows // max(size, 1)))

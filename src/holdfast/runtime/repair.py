@@ -23,6 +23,7 @@ from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome
 from holdfast.state.run import LostFileError
 from holdfast.storage.inspection import inspect
+from holdfast.storage.shipper import make_durable
 from holdfast.storage.sweeper import sweep
 
 
@@ -139,6 +140,10 @@ class _StageReplay:
     def _commit(self, epoch: int, outcome: Outcome) -> None:
         segments = outcome.segment_rows if epoch in self._lost_segments else {}
         layer = outcome.layer if epoch in self._lost_state else None
+        if self._rt.durable:
+            # The epoch may be below the safe point, which says that its files are on the disk.
+            named = [*(layer or {"runs": []})["runs"], *(f for s in segments.values() for f in s["files"])]
+            make_durable(self._rt.root, [file["path"] for file in named])
         crashpoints.reach("repair.before_commit")
         files.commit_repair(self._rt.ledger, self._row, self._attempts[epoch], epoch, layer, segments)
         self._rt.progress.stage(self._stage.name).repairs += 1

@@ -26,6 +26,9 @@ _NEEDLES_PER_ROW_MAX = 4
 # would cost more than the search itself.
 _NEEDLES_PER_SPAN_MIN = 256
 
+# Needles that tell whether a run's Bloom filter is worth asking: the bottom of a spine holds most keys.
+_BLOOM_SAMPLE = 32
+
 
 @dataclass(frozen=True)
 class _Candidates:
@@ -156,9 +159,16 @@ class Hunt:
         if len(needles) > _NEEDLES_PER_ROW_MAX * len(hashes):
             chosen = _needles_of(needles, hashes)
         else:
-            chosen = np.flatnonzero(self._pending_probes.at(slice(lo, hi)).possibly_in(run.bloom))
+            chosen = self._possible(run, lo, hi)
         row = np.searchsorted(hashes, needles[chosen]) + start
         return _Candidates(chosen + lo, row, np.full(len(row), stop))
+
+    def _possible(self, run: Run, lo: int, hi: int) -> Ints:
+        """Needles that the Bloom filter lets through; where a sample shows that it stops few, all of them."""
+        sample = self._pending_probes.at(slice(lo, hi, max(1, (hi - lo) // _BLOOM_SAMPLE)))
+        if 2 * np.count_nonzero(sample.possibly_in(run.bloom)) > len(sample.high):
+            return np.arange(hi - lo)
+        return np.flatnonzero(self._pending_probes.at(slice(lo, hi)).possibly_in(run.bloom))
 
     def _with_equal_hash(self, run: Run, pairs: _Candidates) -> _Candidates:
         pairs = pairs.only(pairs.row < pairs.stop)

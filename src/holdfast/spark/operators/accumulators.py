@@ -121,12 +121,12 @@ class FirstBy(Accumulator):
         return tuple(field.type for field in self.partials[0])
 
     def merge(self, old: Columns, new: Columns) -> Columns:
-        rows = new[0].flatten()
-        tie = pa.array(same([rows[0]], [old[0]]))
+        picked = new[0].flatten()
+        tie = pa.array(same([picked[0]], [old[0]]))
         wins = pc.or_(
-            _beats(rows[0], old[0], self.largest), pc.and_(tie, _beats(rows[1], old[1], self.largest))
+            _beats(picked[0], old[0], self.largest), pc.and_(tie, _beats(picked[1], old[1], self.largest))
         )
-        return [pc.if_else(wins, theirs, ours) for theirs, ours in zip(rows, old, strict=True)]
+        return [pc.if_else(wins, theirs, ours) for theirs, ours in zip(picked, old, strict=True)]
 
     def finish(self, state: Columns) -> pa.Array:
         return state[2]
