@@ -17,6 +17,7 @@ import pyarrow as pa
 from holdfast.core import limits
 from holdfast.state.bloom import Probes
 from holdfast.state.canonical import Bools, Ints, group_starts, in_slots, same_at, slot_floor, slot_of
+from holdfast.state.locate import first_not_below
 from holdfast.state.run import Run, RunInfo
 
 # Where needles outnumber a run's rows by this much, it is cheaper to search the needles for the rows.
@@ -160,7 +161,7 @@ class Hunt:
             chosen = _needles_of(needles, hashes)
         else:
             chosen = self._possible(run, lo, hi)
-        row = np.searchsorted(hashes, needles[chosen]) + start
+        row = first_not_below(hashes, needles[chosen]) + start
         return _Candidates(chosen + lo, row, np.full(len(row), stop))
 
     def _possible(self, run: Run, lo: int, hi: int) -> Ints:
