@@ -56,11 +56,14 @@ def _bind_stage(
     df = apply_prefix(spec.name, spec.prefix, empty)
     _check_columns(spec.name, df.schema)
     operator: Operator | None = None
+    ansi = ansi_mode(spark)
     output = t.StructType([t.StructField(field.name, field.dataType, True) for field in df.schema.fields])
     if isinstance(spec.operator, RunningAggregate):
-        operator = bind_aggregate(spec.name, spec.operator, df, ansi_mode(spark), bits)
+        operator = bind_aggregate(spec.name, spec.operator, df, ansi, bits)
         output = operator.output_ddl
-    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), spec.fingerprint())
+    # The mode decides what an overflow does, so a plan made under the other is a plan of other code.
+    fingerprint = f"{spec.fingerprint()}-{'ansi' if ansi else 'legacy'}"
+    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint)
 
 
 def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) -> DataFrame:
