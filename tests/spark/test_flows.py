@@ -16,7 +16,11 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from batch import assert_same_rows, batch, last_per_key, read_sink, write_files
 from holdfast.core import limits
+from holdfast.core.errors import FencedError
+from holdfast.ledger import holder
+from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.status import status
+from holdfast.runtime.progress import Progress
 
 ROWS = pa.table({"k": [i % 7 for i in range(70)], "v": list(range(70))})
 FILES = [ROWS.slice(i * 10, 10) for i in range(7)]
@@ -75,6 +79,25 @@ def test_a_second_run_goes_on_where_the_first_stopped(spark: SparkSession, tmp_p
     assert second.generation == first.generation + 1
     assert (first.rows, second.rows) == (30, 40)
     check_totals(spark, tmp_path, ROWS)
+
+
+def test_a_deposed_process_is_told_so_though_it_stumbles_over_missing_files_first(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its successor may have merged and removed the files that it still means to read or to carry to the disk."""
+    write_files(tmp_path / "in", FILES)
+
+    def depose(progress: Progress) -> None:
+        if progress.stage("totals").epoch >= 1 and (tmp_path / "work" / "data").exists():
+            ledger = Ledger(tmp_path / "work")
+            holder.take(ledger, "totals", by_force=True)
+            ledger.close()
+            shutil.rmtree(tmp_path / "work" / "data")
+
+    with pytest.raises(FencedError, match="deposed"):
+        totals_flow(tmp_path, max_files_per_epoch=1).run(
+            tmp_path / "work", until_idle=True, spark=spark, observe=depose
+        )
 
 
 def test_rows_per_epoch_are_bounded_but_files_are_never_split(spark: SparkSession, tmp_path: Path) -> None:

@@ -51,6 +51,22 @@ def stage_row(tx: Connection, stage: str) -> StageRow:
     return StageRow(row.stage, row.branch, row.generation, row.head, row.plan_version)
 
 
+def own_row(tx: Connection, stage: str, generation: int) -> StageRow:
+    """Where a stage stands, for the process that means to change it: refused to a deposed one.
+
+    Everything that writes starts from this row and hands it to the fence of its transaction, so a process that
+    reads after it was replaced cannot go on in its successor's name.
+    """
+    row = stage_row(tx, stage)
+    if row.generation != generation:
+        raise FencedError(
+            f"generation {generation} was deposed: generation {row.generation} owns the stage",
+            stage=stage,
+            hint="Nothing of this process is visible any more; it must stop.",
+        )
+    return row
+
+
 def open_plan(tx: Connection, row: StageRow) -> Json | None:
     """The plan of the epoch after the head, if there is one."""
     return plan_of(tx, row, row.head + 1)

@@ -69,6 +69,12 @@ class Ledger:
                 raise _fenced(tx, generation)
             yield tx
 
+    def refuse_deposed(self, generation: int) -> None:
+        """Raise for a process that no longer holds the flow; what else went wrong with it is a consequence."""
+        with self.read() as tx:
+            if tx.execute(sa.select(schema.flow.c.generation)).scalar_one() != generation:
+                raise _fenced(tx, generation)
+
     @contextmanager
     def unfenced_write(self) -> Iterator[Connection]:
         """A write transaction whose first statement is a fence of its own."""

@@ -61,7 +61,7 @@ class Merger:
     def _due(self, stage: BoundStage) -> _Merge | None:
         rt = self._rt
         with rt.ledger.read() as tx:
-            row = epochs.stage_row(tx, stage.name)
+            row = epochs.own_row(tx, stage.name, rt.generation)
             spine, _ = files.cover(files.live_layers(tx, row), row.head)
         chosen = choose_merge([LayerSize(layer.first, layer.last, layer.rows) for layer in spine])
         if chosen is None:

@@ -42,7 +42,7 @@ def _mark(rt: Runtime, stage: str, named: str | None) -> int:
     """Mark as lost what inspection finds, and the file that a reader could not use."""
     losses = inspect(rt.ledger, rt.root, stage)
     with rt.ledger.read() as tx:
-        row = epochs.stage_row(tx, stage)
+        row = epochs.own_row(tx, stage, rt.generation)
         layers = [
             layer for layer in files.live_layers(tx, row) if any(run["path"] == named for run in layer.runs)
         ]
@@ -51,7 +51,7 @@ def _mark(rt: Runtime, stage: str, named: str | None) -> int:
         reasons = losses.reasons or [f"{named} cannot be read"]
         files.mark_lost(rt.ledger, row, ids, losses.segments, "; ".join(reasons[:20]))
     consumers = rt.plan.consumers(stage)
-    sweep(rt.ledger, rt.root, stage, consumers, durable=rt.durable, pinned=rt.pins.held())
+    sweep(rt.ledger, rt.root, stage, rt.generation, consumers, durable=rt.durable, pinned=rt.pins.held())
     return len(ids) + len(losses.segments)
 
 
@@ -85,7 +85,7 @@ class _StageReplay:
         self._rt = replays.rt
         self._stage = stage
         with self._rt.ledger.read() as tx:
-            self._row = epochs.stage_row(tx, stage.name)
+            self._row = epochs.own_row(tx, stage.name, self._rt.generation)
             self._layers = files.live_layers(tx, self._row)
             self._lost_segments = set(files.lost_epochs(tx, self._row))
         self._lost_state = set(self._uncovered()) if stage.operator is not None else set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from holdfast.core import crashpoints, limits
-from holdfast.core.errors import FencedError, HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.ledger import epochs, files
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
@@ -48,7 +48,7 @@ class StageLoop:
     def _planned(self) -> tuple[StageRow, EpochPlan, str] | None:
         rt, stage = self._rt, self._stage
         with rt.ledger.read() as tx:
-            row = self._mine(epochs.stage_row(tx, stage.name))
+            row = epochs.own_row(tx, stage.name, rt.generation)
             body = epochs.open_plan(tx, row)
             plan = EpochPlan.from_json(body) if body else next_plan(rt, tx, stage, row)
         if plan is None:
@@ -61,14 +61,6 @@ class StageLoop:
             row, attempt = epochs.record_plan(rt.ledger, row, plan.to_json())
         crashpoints.reach("plan.after")
         return row, plan, attempt
-
-    def _mine(self, row: StageRow) -> StageRow:
-        if row.generation != self._rt.generation:
-            raise FencedError(
-                f"generation {self._rt.generation} was deposed by generation {row.generation}",
-                stage=row.stage,
-            )
-        return row
 
     def _run(self, row: StageRow, plan: EpochPlan, attempt: str) -> tuple[Outcome, str]:
         """Try until an attempt succeeds; what fails for good is raised as it is."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -73,6 +73,7 @@ def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
             if options.spark is None:
                 stack.callback(spark.stop)
             stack.enter_context(epoch_settings(spark))
+            stack.enter_context(_fenced_first(ledger, generation))
             worker = _Worker(_prepare(plan, root, ledger, generation, spark, options), options)
             worker.run()
             return worker.report()
@@ -96,6 +97,21 @@ def _release(ledger: Ledger, generation: int) -> None:
         holder.release(ledger, generation)
     except FencedError:
         return
+
+
+@contextmanager
+def _fenced_first(ledger: Ledger, generation: int) -> Iterator[None]:
+    """A deposed process may stumble over files that its successor removed: it is told why, not over what."""
+    try:
+        yield
+    except FencedError:
+        raise
+    except Exception as error:
+        try:
+            ledger.refuse_deposed(generation)
+        except FencedError as fenced:
+            raise fenced from error
+        raise
 
 
 def _prepare(
@@ -270,13 +286,16 @@ class _Worker:
             return ledger_inputs.known_identities(tx, source)
 
     def _ship(self) -> bool:
-        if not self._rt.durable:
+        rt = self._rt
+        if not rt.durable:
             return False
-        return any([ship(self._rt.ledger, self._rt.root, name) for name in self._rt.stages])
+        return any([ship(rt.ledger, rt.root, name, rt.generation) for name in rt.stages])
 
     def _sweep(self) -> bool:
         rt = self._rt
         for name in rt.stages:
             consumers = rt.plan.consumers(name)
-            sweep(rt.ledger, rt.root, name, consumers, durable=rt.durable, pinned=rt.pins.held())
+            sweep(
+                rt.ledger, rt.root, name, rt.generation, consumers, durable=rt.durable, pinned=rt.pins.held()
+            )
         return False

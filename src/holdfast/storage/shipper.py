@@ -14,17 +14,17 @@ import sqlalchemy as sa
 from holdfast.core import crashpoints
 from holdfast.core.json import Json
 from holdfast.ledger import files, schema
-from holdfast.ledger.epochs import StageRow, plan_of, stage_row
+from holdfast.ledger.epochs import StageRow, own_row, plan_of
 from holdfast.ledger.ledger import Ledger
 from holdfast.storage.atomic import fsync_dir, fsync_file
 
 DISK = "disk"
 
 
-def ship(ledger: Ledger, root: Path, stage: str) -> bool:
+def ship(ledger: Ledger, root: Path, stage: str, generation: int) -> bool:
     """Make all committed epochs of a stage durable; whether there was anything to do."""
     with ledger.read() as tx:
-        row = stage_row(tx, stage)
+        row = own_row(tx, stage, generation)
         safe = files.safe_point(tx, stage, DISK)
         paths = _unshipped(tx, row, safe)
         plan = plan_of(tx, row, row.head)

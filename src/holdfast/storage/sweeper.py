@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from holdfast.core import crashpoints, limits
 from holdfast.ledger import files, schema
-from holdfast.ledger.epochs import StageRow, stage_row
+from holdfast.ledger.epochs import StageRow, own_row
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.retention import superseded, trimmed_below
 from holdfast.storage.shipper import DISK
@@ -26,6 +26,7 @@ def sweep(
     ledger: Ledger,
     root: Path,
     stage: str,
+    generation: int,
     consumers: Sequence[str],
     *,
     durable: bool,
@@ -33,7 +34,7 @@ def sweep(
 ) -> None:
     """Condemn what nobody needs, unlink what is condemned, and remove directories of attempts that are over."""
     with ledger.read() as tx:
-        row = stage_row(tx, stage)
+        row = own_row(tx, stage, generation)
         safe = files.safe_point(tx, stage, DISK) if durable else row.head
         layers = superseded(files.live_layers(tx, row), safe, pinned)
         below = _needed_by_nobody(tx, row, consumers, safe)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from holdfast.core.errors import LedgerError
+from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger import holder, schema
 from holdfast.ledger.holder import Holder
 from holdfast.ledger.ledger import Ledger
@@ -128,3 +128,22 @@ def test_a_holder_stopped_inside_a_transaction_is_named_and_ended_by_force(
             holder.take(Ledger(tmp_path), "flow")
         assert holder.take(Ledger(tmp_path), "flow", by_force=True) == 2
         assert process.wait() == -signal.SIGKILL
+
+
+def test_a_deposed_process_cannot_act_in_its_successors_name(tmp_path: Path) -> None:
+    from holdfast.ledger import stages
+    from holdfast.storage.shipper import ship
+    from holdfast.storage.sweeper import sweep
+
+    ledger = Ledger(tmp_path)
+    mine = holder.take(ledger, "flow")
+    stages.register(ledger, mine, "s", None, [])
+    assert not ship(ledger, tmp_path, "s", mine)
+    holder.take(ledger, "flow", by_force=True)
+    for act in (
+        lambda: ship(ledger, tmp_path, "s", mine),
+        lambda: sweep(ledger, tmp_path, "s", mine, [], durable=True, pinned=()),
+        lambda: ledger.refuse_deposed(mine),
+    ):
+        with pytest.raises(FencedError, match="generation 1 was deposed"):
+            act()

@@ -10,7 +10,11 @@ from rich.console import Console
 from holdfast.core.errors import HoldfastError
 from holdfast.interfaces.cli import benchmarks, run, status
 
-app = typer.Typer(no_args_is_help=True, help="Keeps PySpark streams correct and alive through failures.")
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Keeps PySpark streams correct and alive through failures.",
+)
 app.command("run")(run.run)
 app.command("status")(status.status)
 app.add_typer(benchmarks.app, name="bench")
