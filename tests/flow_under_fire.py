@@ -1,4 +1,5 @@
-"""The flow that the tests of this folder kill: two stateful stages, a stateless one, three sinks.
+"""The flow that the tests of this folder kill: dedup, read by a running aggregate and by windows; a stage without
+state; four sinks, one of them for late rows.
 
 Run as `python flow_under_fire.py HOME [--take-over]`; it reads HOME/in and stops when it is idle.
 """
@@ -12,23 +13,27 @@ import pyarrow as pa
 
 import holdfast as hf
 
-ROWS_PER_FILE = 500
-SCHEMA = "k long, v long, x double, s string"
+ROWS_PER_FILE = 450
+REPEATED = 50
+SCHEMA = "id long, k long, v long, x double, s string, ts timestamp"
+LATE_US = 60_000_000
+
+_MINUTE_US = 60_000_000
+_START_US = 1_774_738_800_000_000
 
 
 def build(home: Path) -> hf.Flow:
     flow = hf.Flow("under-fire")
     rows = flow.source("rows", hf.files(str(home / "in"), schema=SCHEMA, max_files_per_epoch=1))
     kept = rows.transform(lambda df: df.where("v % 10 != 0"))
-    totals = (
-        kept.group_by("k", "s")
-        .agg(total=hf.sum("v"), n=hf.count(), hi=hf.max("x"), mean=hf.avg("x"))
-        .named("totals")
-        .to(hf.parquet(str(home / "totals")))
+    unique = (
+        kept.dedup("id", time="ts", within="1 hour").named("unique").late_to(hf.parquet(str(home / "late")))
     )
-    totals.group_by("n").agg(keys=hf.count(), most=hf.max("total")).named("by_count").to(
-        hf.parquet(str(home / "by_count"))
-    )
+    unique.group_by("k", "s").agg(total=hf.sum("v"), n=hf.count(), hi=hf.max("x"), mean=hf.avg("x")).named(
+        "totals"
+    ).to(hf.parquet(str(home / "totals")))
+    windows = unique.group_by("s").window("ts", tumbling="2 minutes", late="1 minute")
+    windows.agg(total=hf.sum("v"), n=hf.count()).named("windows").to(hf.parquet(str(home / "windows")))
     kept.transform(lambda df: df.where("k < 20").select("k", "v")).named("few").to(
         hf.parquet(str(home / "few"))
     )
@@ -36,16 +41,31 @@ def build(home: Path) -> hf.Flow:
 
 
 def table(number: int) -> pa.Table:
-    """The rows of one input file: a function of its number, so that a batch can be computed at any time."""
-    ids = range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE)
+    """The rows of one input file: a function of its number, so that a batch can be computed at any time.
+
+    A file is a minute of event time, out of order; it starts with rows of the file before. Some rows have no
+    time, and of every file but the first some are a day late.
+    """
+    own = range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE)
+    ids = [*own[:REPEATED], *own] if number == 0 else [*range(own.start - REPEATED, own.start), *own]
     return pa.table(
         {
+            "id": pa.array(ids, pa.int64()),
             "k": pa.array([None if i % 97 == 0 else (i * 7919) % 200 for i in ids], pa.int64()),
             "v": pa.array([i % 1009 for i in ids], pa.int64()),
             "x": pa.array([None if i % 13 == 0 else (i % 37) / 4 for i in ids], pa.float64()),
             "s": pa.array([None if i % 11 == 0 else "ab"[i % 2] for i in ids]),
+            "ts": pa.array([_time_us(i) for i in ids], pa.int64()).cast(pa.timestamp("us", "UTC")),
         }
     )
+
+
+def _time_us(i: int) -> int | None:
+    file, place = divmod(i, ROWS_PER_FILE)
+    if i % 53 == 0:
+        return None
+    day_us = 24 * 60 * _MINUTE_US if file and i % 101 == 0 else 0
+    return _START_US + file * _MINUTE_US + (place * 7919) % 60 * 1_000_000 - day_us
 
 
 if __name__ == "__main__":

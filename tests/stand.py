@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from batch import assert_same_rows, batch, last_per_key, write_files
-from flow_under_fire import table
+from flow_under_fire import LATE_US, ROWS_PER_FILE, table
 
 FLOW = Path(__file__).with_name("flow_under_fire.py")
 SECONDS_MAX = 240
@@ -95,17 +95,26 @@ class Stand:
 
     def check(self, spark: SparkSession) -> None:
         """Every sink equals the batch computation over all that was fed."""
-        rows = spark.createDataFrame(pa.concat_tables([table(n) for n in range(self.files)])).where(
+        fed = spark.createDataFrame(pa.concat_tables([table(n) for n in range(self.files)])).where(
             "v % 10 != 0"
         )
-        aggregates = {"total": "sum(v)", "n": "count(1)", "hi": "max(x)", "mean": "avg(x)"}
-        expected = batch(spark, rows, ["k", "s"], aggregates)
-        assert_same_rows(last_per_key(spark, self.home / "totals", ["k", "s"]), expected)
         few = spark.read.parquet(str(self.home / "few")).drop("epoch")
-        assert_same_rows(few, rows.where("k < 20").select("k", "v"))
-        changes = spark.read.parquet(str(self.home / "totals"))
-        by_count = batch(spark, changes, ["n"], {"keys": "count(1)", "most": "max(total)"})
-        assert_same_rows(last_per_key(spark, self.home / "by_count", ["n"]), by_count)
+        assert_same_rows(few, fed.where("k < 20").select("k", "v"))
+        late = f"ts is null or id % 101 = 0 and id >= {ROWS_PER_FILE}"
+        assert_same_rows(spark.read.parquet(str(self.home / "late")).drop("epoch"), fed.where(late))
+        unique = fed.where(f"not coalesce({late}, true)").dropDuplicates(["id"])
+        aggregates = {"total": "sum(v)", "n": "count(1)", "hi": "max(x)", "mean": "avg(x)"}
+        expected = batch(spark, unique, ["k", "s"], aggregates)
+        assert_same_rows(last_per_key(spark, self.home / "totals", ["k", "s"]), expected)
+        timed = unique.selectExpr("*", "window(ts, '2 minutes') as w").selectExpr(
+            "s", "v", "w.start as window_start", "w.end as window_end"
+        )
+        windows = batch(
+            spark, timed, ["s", "window_start", "window_end"], {"total": "sum(v)", "n": "count(1)"}
+        )
+        reached = unique.selectExpr(f"max(unix_micros(ts)) - {LATE_US}").collect()[0][0]
+        final = windows.where(f"unix_micros(window_end) <= {reached}")
+        assert_same_rows(spark.read.parquet(str(self.home / "windows")).drop("epoch"), final)
 
     def close(self) -> None:
         for process in self._started:

@@ -41,29 +41,53 @@ def shell(home: Path, command: str) -> str:
     return done.stdout
 
 
+def orders(*rows: tuple[str, str, float, int, int]) -> pa.Table:
+    """Orders by id, user, amount, quantity and second."""
+    ids, users, amounts, quantities, seconds = zip(*rows, strict=True)
+    times = pa.array([second * 1_000_000 for second in seconds], pa.timestamp("us", "UTC"))
+    return pa.table(
+        {"id": ids, "user": users, "amount": amounts, "qty": pa.array(quantities, pa.int32()), "ts": times}
+    )
+
+
 @pytest.mark.timeout(500)
 def test_the_readmes_flow_and_commands_run_as_written(tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text(blocks(ROOT / "README.md", "python")[0])
-    day = pa.table(
-        {
-            "id": ["a", "b", "c"],
-            "user": ["x", "y", "x"],
-            "amount": [2.0, -1.0, 0.5],
-            "qty": pa.array([1, 1, 4], pa.int32()),
-        }
+    write_files(
+        tmp_path / "in", [orders(("a", "x", 2.0, 1, 5), ("b", "y", -1.0, 1, 5), ("c", "x", 0.5, 4, 9))]
     )
-    write_files(tmp_path / "in", [day])
-    assert "3 rows in 1 epochs" in shell(tmp_path, "python orders.py")
-    write_files(tmp_path / "in", [day], first=1)
+    assert "2 rows in 1 epochs" in shell(tmp_path, "python orders.py")
+    write_files(tmp_path / "in", [orders(("a", "x", 2.0, 1, 5), ("d", "z", 1.0, 1, 70))], first=1)
     commands = next(block for block in blocks(ROOT / "README.md", "sh") if "holdfast run" in block)
     for command in commands.strip().splitlines():
         said = shell(tmp_path, command)
     assert "totals" in said
-    rows = {
-        (row["epoch"], row["user"]): (row["total"], row["n"], row["top"])
-        for row in read_sink(tmp_path / "out").to_pylist()
-    }
-    assert rows == {(0, "x"): (4.0, 2, 2.0), (1, "x"): (8.0, 4, 2.0)}
+    assert "1 duplicates" in said
+    (row,) = read_sink(tmp_path / "out").to_pylist()
+    assert (row["user"], row["total"], row["n"], row["top"]) == ("x", 4.0, 2, 2.0)
+    assert (row["window_start"].second, row["window_end"].minute) == (0, 1)
+
+
+@pytest.mark.timeout(300)
+def test_the_event_time_flow_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "clicks.py").write_text(blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[0])
+    hour = 3600
+    seconds = [hour + 5, hour + 50, hour + 5, hour + 65, 2 * hour + 1, 30]
+    clicks = pa.table(
+        {
+            "id": ["a", "b", "a", "c", "d", "old"],
+            "user": ["x"] * 6,
+            "ms": pa.array([10, 30, 10, 20, 5, 1], pa.int32()),
+            "at": pa.array([second * 1_000_000 for second in seconds], pa.timestamp("us", "UTC")),
+        }
+    )
+    write_files(tmp_path / "in", [clicks.slice(0, 4), clicks.slice(4, 1), clicks.slice(5, 1)])
+    shell(tmp_path, "python clicks.py")
+    per_minute = read_sink(tmp_path / "per_minute").sort_by("window_start")
+    assert (per_minute["n"].to_pylist(), per_minute["slowest"].to_pylist()) == ([2, 1, 1], [30, 20, 5])
+    busiest = read_sink(tmp_path / "busiest").sort_by("window_start")
+    assert (busiest["minutes"].to_pylist(), busiest["most"].to_pylist()) == ([2, 1], [2, 1])
+    assert read_sink(tmp_path / "late")["id"].to_pylist() == ["old"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

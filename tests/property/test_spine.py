@@ -1,7 +1,8 @@
 """The spine equals a dictionary, whatever was written, deleted, moved, expired, merged, reopened or re-split.
 
-Checked after every step: `lookup` of every key of the pool in every bucket (found and missing), `rows` of
-all buckets and of one, `live_buckets`. With hashes at full width, cut to their top 8 bits, where some keys
+Checked after every step: `lookup` of every key of the pool in every bucket (found and missing),
+`lookup_everywhere` of all keys and of some, `rows` of all buckets and of one, `live_buckets`, and `count`
+against what each layer was given. With hashes at full width, cut to their top 8 bits, where some keys
 collide, and to 2 bits, where nearly all do. Not checked: concurrency, lost files (unit tests do).
 """
 
@@ -68,6 +69,7 @@ class SpineEqualsDict(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp(prefix="holdfast-spine-"))
         self.layers: list[LayerInfo] = []
         self.model: dict = {}
+        self.written: list[dict] = []  # by layer: {(bucket, key): (slot, whether it lives)}
         self.floor = None
         self.cuts = [0, SLOTS]
         self.epoch = 0
@@ -105,6 +107,12 @@ class SpineEqualsDict(RuleBasedStateMachine):
             runs += write_layer(self.root, f"layers/{self.files}", mine, SCHEMA, (lo, hi), rows_max)
         self.layers.append(LayerInfo(self.epoch, self.epoch, tuple(runs)))
         self.epoch += 1
+        self.written.append(
+            {
+                (bucket, identity(key)): (slot_of(hash_of(key, self.hash_bits)), value is not None)
+                for bucket, key, value in rows
+            }
+        )
         for bucket, key, value in rows:
             if value is None:
                 self.model.pop((bucket, identity(key)), None)
@@ -144,6 +152,14 @@ class SpineEqualsDict(RuleBasedStateMachine):
             self.files += 1
             runs += write_layer(self.root, f"merged/{self.files}", merged, SCHEMA, slots, rows_max)
         self.layers[first : last + 1] = [LayerInfo(old[0].first, old[-1].last, tuple(runs))]
+        together = {place: row for layer in self.written[first : last + 1] for place, row in layer.items()}
+        self.written[first : last + 1] = [
+            {
+                (bucket, key): (slot, live)
+                for (bucket, key), (slot, live) in together.items()
+                if (live or not bottom) and (not drop or self.floor is None or bucket >= self.floor)
+            }
+        ]
 
     @rule()
     def reopen(self):
@@ -177,6 +193,39 @@ class SpineEqualsDict(RuleBasedStateMachine):
                 expected = self.model.get((wanted[row][0], identity(wanted[row][1])))
                 assert there == (expected is not None), wanted[row]
                 assert tuple(value) == (expected or (None, None)), wanted[row]
+
+    @invariant()
+    def lookup_everywhere_agrees(self):
+        # The last of the pool's spellings of a key stands for it: a key is sought once.
+        wanted = sorted(
+            {identity(key): key for key in POOL}.values(), key=lambda key: hash_of(key, self.hash_bits)
+        )
+        needles = self.table([(0, key, None) for key in wanted])
+        slot = slot_of(needles["_h"].to_numpy())
+        for spine, every in itertools.product(self.spines(), [1, 5]):
+            mine = np.flatnonzero((slot >= spine.slots[0]) & (slot < spine.slots[1]))[::every]
+            sought = take_rows(needles, mine)
+            found = spine.lookup_everywhere(
+                sought["_h"].to_numpy(), [sought[name].chunk(0) for name in SCHEMA.keys.names]
+            )
+            got = zip(found.needle, found.bucket, *(c.to_pylist() for c in found.values.columns), strict=True)
+            # The list says it all: each needle and bucket once, by needle, then by bucket, with the values.
+            assert list(got) == [
+                (needle, bucket, *self.model[bucket, identity(wanted[row])])
+                for needle, row in enumerate(mine)
+                for bucket in BUCKETS
+                if (bucket, identity(wanted[row])) in self.model
+            ]
+
+    @invariant()
+    def count_agrees(self):
+        places = [(bucket, slot) for layer in self.written for (bucket, _), (slot, _) in layer.items()]
+        low = min(BUCKETS) if self.floor is None else self.floor
+        for spine, last in itertools.product(self.spines(), [-1, 0, 6, 7]):
+            expected = [
+                b for b, slot in places if low <= b <= last and spine.slots[0] <= slot < spine.slots[1]
+            ]
+            assert spine.count(last) == len(expected)
 
     @invariant()
     def rows_agree(self):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,11 @@ class DataSet:
     files: tuple[Path, ...]
     uncounted: int
     rows: int
+    schema: str = SCHEMA
+
+    @property
+    def directory(self) -> Path:
+        return self.files[0].parent
 
 
 def default_directory() -> Path:
@@ -42,18 +47,16 @@ def default_directory() -> Path:
 def data_set(directory: Path, *, keys: int, rows: int, warmup: int, epochs: int, seed: int) -> DataSet:
     """The data set with these parameters, made if it is not there yet."""
     home = directory / f"keys={keys},rows={rows},warmup={warmup},epochs={epochs},seed={seed}"
-    filling = -(-keys // rows)
-    if not home.exists():
-        _make(home, keys=keys, rows=rows, drawn=warmup + epochs, seed=seed)
-    return DataSet(tuple(sorted(home.glob("*.parquet"))), filling + warmup, rows)
+    tables = _filling_then_drawn(keys, rows, warmup + epochs, np.random.default_rng([seed, keys, rows]))
+    return DataSet(made_once(home, tables), -(-keys // rows) + warmup, rows)
 
 
 def filling_files(directory: Path, *, keys: int, rows: int, seed: int) -> int:
     """Files that together hold every key once, in random order; returns how many they are."""
-    every_key = np.random.default_rng([seed, keys]).permutation(keys).astype(np.int64)
-    batches = [every_key[start : start + rows] for start in range(0, keys, rows)]
+    batches = _every_key(keys, rows, np.random.default_rng([seed, keys]))
     for number, batch in enumerate(batches):
-        _write_numbered(directory, number, batch, np.random.default_rng([seed, keys, number]))
+        rng = np.random.default_rng([seed, keys, number])
+        _write_numbered(directory, number, _keyed(batch, rng))
     return len(batches)
 
 
@@ -61,7 +64,7 @@ def touching_file(directory: Path, number: int, *, keys: int, touched: int, seed
     """The file with this number: `touched` distinct keys; what is drawn depends on all arguments."""
     rng = np.random.default_rng([seed, keys, touched, number])
     drawn = rng.choice(keys, size=touched, replace=False, shuffle=False)
-    _write_numbered(directory, number, drawn.astype(np.int64), rng)
+    _write_numbered(directory, number, _keyed(drawn.astype(np.int64), rng))
 
 
 @contextmanager
@@ -71,29 +74,44 @@ def scratch(files: Sequence[Path]) -> Iterator[Path]:
         yield Path(name)
 
 
-def _make(home: Path, *, keys: int, rows: int, drawn: int, seed: int) -> None:
-    """Write a data set aside and rename it into place, so that half a one is never used."""
-    home.parent.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng([seed, keys, rows])
-    aside = Path(tempfile.mkdtemp(prefix="making-", dir=home.parent))
+def made_once(home: Path, tables: Iterable[pa.Table]) -> tuple[Path, ...]:
+    """The files of a directory, a table each; those that are there already are taken as they are.
+
+    They are written aside and renamed into place, so that half a data set is never used.
+    """
+    if not home.exists():
+        home.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix="making-", dir=home.parent))
+        for number, table in enumerate(tables):
+            _write_numbered(aside, number, table)
+        try:
+            aside.rename(home)
+        except OSError:
+            if not home.exists():
+                raise
+            shutil.rmtree(aside)
+    return tuple(sorted(home.glob("*.parquet")))
+
+
+def _filling_then_drawn(keys: int, rows: int, drawn: int, rng: np.random.Generator) -> Iterator[pa.Table]:
+    for batch in _every_key(keys, rows, rng):
+        yield _keyed(batch, rng)
+    for _ in range(drawn):
+        yield _keyed(rng.integers(keys, size=rows), rng)
+
+
+def _every_key(keys: int, rows: int, rng: np.random.Generator) -> list[npt.NDArray[np.int64]]:
     every_key = rng.permutation(keys).astype(np.int64)
-    batches = [every_key[start : start + rows] for start in range(0, keys, rows)]
-    for number in range(len(batches) + drawn):
-        batch = batches[number] if number < len(batches) else rng.integers(keys, size=rows)
-        _write_numbered(aside, number, batch, rng)
-    try:
-        aside.rename(home)
-    except OSError:
-        if not home.exists():
-            raise
-        shutil.rmtree(aside)
+    return [every_key[start : start + rows] for start in range(0, keys, rows)]
 
 
-def _write_numbered(
-    directory: Path, number: int, keys: npt.NDArray[np.int64], rng: np.random.Generator
-) -> None:
+def _keyed(keys: npt.NDArray[np.int64], rng: np.random.Generator) -> pa.Table:
+    return pa.table({"k": keys, "v": rng.random(len(keys))})
+
+
+def _write_numbered(directory: Path, number: int, table: pa.Table) -> None:
     """Files are read in the order of their modification, so their times follow their numbers."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{number:05d}.parquet"
-    pq.write_table(pa.table({"k": keys, "v": rng.random(len(keys))}), path)
+    pq.write_table(table, path)
     os.utime(path, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))

@@ -20,9 +20,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from holdfast.bench import data, peers_spark
-from holdfast.bench.holdfast_side import commit_to_commit, running_aggregate
+from holdfast.bench import data
+from holdfast.bench.holdfast_side import commit_to_commit, run_flow, running_aggregate
 from holdfast.bench.report import Bar, Figure, Line, Report, spread
+from holdfast.bench.rounds import measuring
 from holdfast.core import limits
 
 BARS = {
@@ -79,10 +80,9 @@ def run(
     report = Report("growth", seed, parameters, bars={} if quick else BARS)
     home = directory or data.default_directory()
     home.mkdir(parents=True, exist_ok=True)
-    session = spark or peers_spark.session()
     console = Console(stderr=True)
     runs: list[GrowthRun] = []
-    try:
+    with measuring(report, spark, json_path) as session:
         for number in range(seeds):
             for keys in sizes:
                 counted = epochs if quick else max(epochs, epochs_to_merge_all(keys, touched))
@@ -92,13 +92,7 @@ def run(
                     f"seed {seed + number}, {keys:,} keys: {median:.3f} s an epoch, {counted} epochs"
                 )
                 runs.append(done)
-    finally:
-        if spark is None:
-            session.stop()
-    add_to(report, runs, touched)
-    report.show()
-    if json_path:
-        report.write(json_path)
+        add_to(report, runs, touched)
     return report
 
 
@@ -115,7 +109,7 @@ def grow(spark: SparkSession, home: Path, *, keys: int, touched: int, epochs: in
         first = filling + WARMUP_EPOCHS
         for position in range(WARMUP_EPOCHS + epochs):
             data.touching_file(inputs, filling + position, keys=keys, touched=touched, seed=seed)
-        done = running_aggregate(spark, inputs, Path(name) / "work", data.SCHEMA)
+        done = run_flow(spark, inputs, Path(name) / "work", data.SCHEMA, running_aggregate)
     seconds = commit_to_commit(done)
     counted = [
         EpochSample(seconds[sample.epoch], sample.operator_seconds, sample.layer_bytes)

@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from holdfast.bench.data import scratch
+from holdfast.bench.data import DataSet, scratch
 from holdfast.flow.aggregates import count, sum
 from holdfast.flow.endpoints import discard, files
+from holdfast.flow.flow import Stream
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.progress import StageProgress
 
 TASKS = 2
 
+# What a flow does with the rows of its source: one named stage.
+Build = Callable[[Stream], Stream]
 
-def holdfast_side(spark: SparkSession, inputs: Sequence[Path], schema: str) -> list[float]:
-    """Feed the files one an epoch to a running sum and count by `k` from an empty state; discard the output.
+
+def holdfast_side(spark: SparkSession, made: DataSet, *, build: Build) -> list[float]:
+    """Feed the files one an epoch to a flow from an empty state; discard the output.
 
     Returns the seconds from one commit to the next, in the order of the files, so that nothing that delays
     an epoch (merging, shipping, sweeping) is left out.
     """
-    with scratch(inputs) as work_dir:
-        done = running_aggregate(spark, inputs[0].parent, work_dir, schema)
+    with scratch(made.files) as work_dir:
+        done = run_flow(spark, made.directory, work_dir, made.schema, build)
+    if done.aside.get("late"):
+        raise RuntimeError(f"{done.aside['late']} rows were late: other sides would do other work")
     return commit_to_commit(done)
 
 
-def running_aggregate(spark: SparkSession, inputs: Path, work_dir: Path, schema: str) -> StageProgress:
-    """Run the flow over all files of a directory, one an epoch, and say how it went."""
+def running_aggregate(rows: Stream) -> Stream:
+    """A running sum and count by `k`."""
+    return rows.group_by("k").agg(s=sum("v"), n=count()).named("totals")
+
+
+def run_flow(spark: SparkSession, inputs: Path, work_dir: Path, schema: str, build: Build) -> StageProgress:
+    """Run a flow of one stage over all files of a directory, one an epoch, and say how it went."""
     flow = Flow("bench")
-    rows = flow.source("rows", files(str(inputs), schema=schema, max_files_per_epoch=1))
-    rows.group_by("k").agg(s=sum("v"), n=count()).named("totals").to(discard())
-    report = flow.run(work_dir, until_idle=True, spark=spark, tasks=TASKS)
-    return report.stages["totals"]
+    build(flow.source("rows", files(str(inputs), schema=schema, max_files_per_epoch=1))).to(discard())
+    [done] = flow.run(work_dir, until_idle=True, spark=spark, tasks=TASKS).stages.values()
+    return done
 
 
 def commit_to_commit(done: StageProgress) -> list[float]:
-    """The seconds of every epoch; the first has no commit before it and counts from its plan."""
-    commits = [sample.committed_s for sample in done.samples]
-    return [done.samples[0].seconds, *(later - earlier for earlier, later in pairwise(commits))]
+    """The seconds of every epoch that read rows; the first has no commit before it and counts from its plan.
+
+    An epoch that only closes windows is part of the time of the file after it; behind the last file, of none.
+    """
+    read = [sample for sample in done.samples if sample.rows]
+    commits = [sample.committed_s for sample in read]
+    return [read[0].seconds, *(later - earlier for earlier, later in pairwise(commits))]

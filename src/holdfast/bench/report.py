@@ -10,7 +10,7 @@ import json
 import os
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,9 @@ from typing import Literal
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+
+# Columns of text where there is no terminal: the widest table fits.
+WIDTH_ASIDE = 110
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,22 @@ class Figure:
     high: float
 
 
-def ratio(name: str, over: Sequence[Sequence[float]], under: Sequence[Sequence[float]]) -> Figure:
+def ratio(
+    name: str,
+    over: Sequence[Sequence[float]],
+    under: Sequence[Sequence[float]],
+    typical: Callable[[Sequence[float]], float] = statistics.median,
+) -> Figure:
     """The ratio of two sides' medians over all rounds; its spread is that of the rounds taken alone.
 
     Each side is a list of rounds, each round a list of samples. Rounds are compared pairwise, because what
-    disturbs a machine for a minute disturbs neighbours in time alike.
+    disturbs a machine for a minute disturbs neighbours in time alike. `typical` may take the place of the
+    median where a median would pass over what happens now and then.
     """
-    alone = [statistics.median(a) / statistics.median(b) for a, b in zip(over, under, strict=True) if a and b]
+    alone = [typical(a) / typical(b) for a, b in zip(over, under, strict=True) if a and b]
     flat_over = [sample for samples in over for sample in samples]
     flat_under = [sample for samples in under for sample in samples]
-    value = statistics.median(flat_over) / statistics.median(flat_under)
+    value = typical(flat_over) / typical(flat_under)
     return Figure(name, value, min(alone), max(alone))
 
 
@@ -119,11 +128,19 @@ class Report:
         path.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
 
     def show(self, console: Console | None = None) -> None:
-        console = console or Console()
+        console = console or wide_console()
         if self.lines:
             console.print(sides_table(self.benchmark, self.lines))
         if self.figures:
             console.print(figures_table(self.figures, self.bars))
+
+
+def wide_console() -> Console:
+    """A terminal is as wide as it is; in a file or a pipe, columns need not be cut to fit one."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH_ASIDE)
+    return console
 
 
 def sides_table(title: str, lines: Sequence[Line]) -> Table:

@@ -1,34 +1,37 @@
 """`holdfast bench state`: a running sum and count over many keys, against Spark's own state stores.
 
-All sides run in one session on the same files, in rounds whose order turns: each side comes first, second
-and last in turn. A side starts every round with an empty state; the epochs that fill it with all keys, and
-a few after them, are run and not counted. Before the first round every side runs a data set of its own once:
-a cold JVM would be slow for whoever comes first. The counted epochs are
-the first that all sides run on a full state.
+Before the first round every side runs a data set of its own once: a cold JVM would be slow for whoever comes
+first. The first files of a round fill the state with all keys; the counted epochs are the first that all sides
+run on a full state.
 
 What it does not show: recovery, more than one machine, keys that are not uniform.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-from rich.console import Console
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from holdfast.bench import data, peers_spark
-from holdfast.bench.holdfast_side import holdfast_side
-from holdfast.bench.report import Bar, Figure, Line, Report, ratio, spread
+from holdfast.bench.holdfast_side import holdfast_side, running_aggregate
+from holdfast.bench.report import Bar, Figure, Report, ratio
+from holdfast.bench.rounds import Rounds, Side, Size, add_rounds, measure, measuring
 
-Side = Callable[[SparkSession, Sequence[Path], str], list[float]]
+
+def totals(rows: DataFrame) -> DataFrame:
+    """The running aggregate as a streaming query."""
+    return rows.groupBy("k").agg(F.sum("v").alias("total"), F.count(F.lit(1)).alias("n"))
+
 
 SIDES: Mapping[str, Side] = {
-    "holdfast": holdfast_side,
-    "spark_rocksdb": peers_spark.spark_rocksdb,
-    "spark_default": peers_spark.spark_default,
+    "holdfast": partial(holdfast_side, build=running_aggregate),
+    "spark_rocksdb": partial(peers_spark.spark_rocksdb, query=totals, output_mode="update"),
+    "spark_default": partial(peers_spark.spark_default, query=totals, output_mode="update"),
     "stateless": peers_spark.stateless,
 }
 
@@ -40,25 +43,12 @@ BARS = {
     "over_stateless_2m": Bar("at most", 1.4),
 }
 
-
-@dataclass(frozen=True)
-class Size:
-    """How much of one epoch size to run. `sides` are those that run at this size."""
-
-    label: str
-    rows: int
-    warmup: int
-    epochs: int
-    rounds: int
-    sides: tuple[str, ...] = tuple(SIDES)
-
-
 SIZES = (
-    Size("200k", 200_000, warmup=3, epochs=8, rounds=3),
+    Size("200k", 200_000, warmup=3, epochs=8, rounds=3, sides=tuple(SIDES)),
     # A round of 2M-row epochs takes minutes, and no figure needs the default provider here.
     Size("2m", 2_000_000, warmup=1, epochs=3, rounds=3, sides=("holdfast", "spark_rocksdb", "stateless")),
 )
-WARM = Size("warm", 200_000, warmup=0, epochs=5, rounds=1)
+WARM = Size("warm", 200_000, warmup=0, epochs=5, rounds=1, sides=tuple(SIDES))
 
 QUICK_KEYS = 2_000
 QUICK_ROWS = 1_000
@@ -93,66 +83,17 @@ def run(
         "quick": quick,
     }
     report = Report("state", seed, parameters, bars={} if quick else BARS)
-    session = spark or peers_spark.session()
-    try:
-        measure(session, warm, min(keys, warm.rows), seed, home, chosen)
+    with measuring(report, spark, json_path) as session:
+        measure(session, warm, inputs(home, warm, min(keys, warm.rows), seed), chosen)
         for size in sizes:
-            rounds = measure(session, size, keys, seed, home, chosen)
-            add_to(report, size, rounds)
-    finally:
-        if spark is None:
-            session.stop()
-    report.show()
-    if json_path:
-        report.write(json_path)
+            rounds = measure(session, size, inputs(home, size, keys, seed), chosen)
+            add_rounds(report, size, rounds)
+            report.figures += figures_of(size.label, rounds)
     return report
 
 
-Rounds = Mapping[str, list[list[float]]]
-
-
-def measure(
-    spark: SparkSession, size: Size, keys: int, seed: int, directory: Path, sides: Mapping[str, Side]
-) -> Rounds:
-    """The seconds of every counted epoch, by side and round."""
-    made = data.data_set(
-        directory, keys=keys, rows=size.rows, warmup=size.warmup, epochs=size.epochs, seed=seed
-    )
-    taking_part = [name for name in size.sides if name in sides]
-    rounds: dict[str, list[list[float]]] = {name: [] for name in taking_part}
-    console = Console(stderr=True)
-    for number in range(size.rounds):
-        for name in turned(taking_part, number):
-            seconds = sides[name](spark, made.files, data.SCHEMA)
-            if len(seconds) != len(made.files):
-                raise RuntimeError(f"{name} returned {len(seconds)} epochs for {len(made.files)} files")
-            counted = seconds[made.uncounted :]
-            rounds[name].append(counted)
-            console.print(
-                f"{size.label} round {number + 1} {name}: {statistics.median(counted):.3f} s an epoch"
-            )
-    return rounds
-
-
-def turned(names: Sequence[str], by: int) -> list[str]:
-    """The names in an order that starts one further on every round.
-
-    >>> turned(["a", "b", "c"], 1)
-    ['b', 'c', 'a']
-    """
-    at = by % len(names) if names else 0
-    return [*names[at:], *names[:at]]
-
-
-def add_to(report: Report, size: Size, rounds: Rounds) -> None:
-    for name, samples in rounds.items():
-        flat = [second for one_round in samples for second in one_round]
-        report.lines.append(Line(size.label, name, spread(flat), size.rows))
-        report.runs += [
-            {"size": size.label, "rows": size.rows, "side": name, "round": number, "seconds": one_round}
-            for number, one_round in enumerate(samples)
-        ]
-    report.figures += figures_of(size.label, rounds)
+def inputs(home: Path, size: Size, keys: int, seed: int) -> data.DataSet:
+    return data.data_set(home, keys=keys, rows=size.rows, warmup=size.warmup, epochs=size.epochs, seed=seed)
 
 
 def figures_of(label: str, rounds: Rounds) -> list[Figure]:

@@ -36,6 +36,12 @@ EPOCH_BYTES_MAX = 1 << 30
 UNREAD_ROWS_MAX = 16_000_000
 UNREAD_BYTES_MAX = 4 << 30
 
+# Windows that one row may be in: each is a state row of its own.
+WINDOWS_PER_ROW_MAX = 1_000
+
+# Slices that a dedup's horizon is cut into: what has expired leaves a slice at a time, and a lookup visits all.
+DEDUP_SLICES = 4
+
 # How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
 POLL_MS = 200
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.duration import microseconds
 from holdfast.core.errors import PlanError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class FilesSource:
     schema: str
     max_files_per_epoch: int | None = None
     max_rows_per_epoch: int | None = None
+    idle_after_us: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +30,7 @@ class RowsSource:
 
     table: pa.Table
     per_epoch: int
+    idle_after_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,12 @@ def files(
     schema: str,
     max_files_per_epoch: int | None = None,
     max_rows_per_epoch: int | None = None,
+    idle_after: str | None = None,
 ) -> FilesSource:
     """Read the Parquet files of a directory, each once. A file is never split between epochs.
 
     Files must appear whole (write elsewhere, then rename); names that start with `.` or `_` are ignored.
+    A source that had nothing new for `idle_after` no longer holds back the watermark of others beside it.
     """
     for name, bound in (
         ("max_files_per_epoch", max_files_per_epoch),
@@ -64,17 +69,26 @@ def files(
     ):
         if bound is not None and bound < 1:
             raise PlanError(f"{name} must be at least 1, not {bound}", operation="files")
-    return FilesSource(path, schema, max_files_per_epoch, max_rows_per_epoch)
+    return FilesSource(path, schema, max_files_per_epoch, max_rows_per_epoch, _idle(idle_after))
 
 
-def rows(data: Sequence[Mapping[str, object]] | pa.Table, *, per_epoch: int | None = None) -> RowsSource:
+def rows(
+    data: Sequence[Mapping[str, object]] | pa.Table,
+    *,
+    per_epoch: int | None = None,
+    idle_after: str | None = None,
+) -> RowsSource:
     """Use rows in memory as a source: a list of dicts, or an Arrow table."""
     import pyarrow as pa
 
     table = data if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data))
     if table.num_columns == 0:
         raise PlanError("hf.rows needs at least one column", operation="rows")
-    return RowsSource(table, per_epoch or max(table.num_rows, 1))
+    return RowsSource(table, per_epoch or max(table.num_rows, 1), _idle(idle_after))
+
+
+def _idle(idle_after: str | None) -> int | None:
+    return None if idle_after is None else microseconds(idle_after, "idle_after", zero=True)
 
 
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:

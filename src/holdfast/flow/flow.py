@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from holdfast.core.duration import microseconds
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.windows import Window, event_time, window_of
 
 if TYPE_CHECKING:
-    from holdfast.flow.nodes import Node, Transformation
+    from holdfast.flow.nodes import Node, Stateful, Transformation
 
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
 SURVIVES = ("process", "power")
+
+# A stage's ports: its results, rows that came too late, rows from too far in the future.
+OUT, LATE, QUARANTINE = "out", "late", "quarantine"
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -45,7 +53,7 @@ class FlowDescription:
             )
         self.guarantee = guarantee
         self.survives = survives
-        self.sinks: list[tuple[Node, SinkDescription]] = []
+        self.sinks: list[tuple[Node, str, SinkDescription]] = []
         self.names: dict[Node, str] = {}
         self.stateful: list[Node] = []
         self._sources: dict[str, nodes.Source] = {}
@@ -98,8 +106,49 @@ class Stream:
 
     def to(self, sink: SinkDescription) -> Stream:
         """Send the rows to a sink, and go on with the same stream."""
-        self.flow.sinks.append((self.node, sink))
+        self.flow.sinks.append((self.node, OUT, sink))
         return self
+
+    def dedup(self, *ids: str, time: str, within: str, max_ahead: str | None = None) -> Stream:
+        """Let a row through unless its id was accepted within `within` of it, by event time.
+
+        Rows more than `within` behind the newest are late: whether they are repeats can no longer be told.
+        """
+        if not ids:
+            raise PlanError("dedup needs at least one id column", operation="describe")
+        if len(set(ids)) != len(ids):
+            raise PlanError(f"dedup names a column twice: {', '.join(ids)}", operation="describe")
+        within_us = microseconds(within, "within")
+        node = nodes.Dedup(self.node, ids, within_us, event_time(time, within_us, max_ahead))
+        return self._stateful(node)
+
+    def late_to(self, sink: SinkDescription) -> Stream:
+        """Send rows that came too late, and rows without an event time, to a sink with all their columns."""
+        return self._side(LATE, sink)
+
+    def quarantine_to(self, sink: SinkDescription) -> Stream:
+        """Send rows from beyond `max_ahead` to a sink with all their columns."""
+        return self._side(QUARANTINE, sink)
+
+    def _side(self, port: str, sink: SinkDescription) -> Stream:
+        if not isinstance(self.node, nodes.WindowAggregate | nodes.Dedup):
+            raise PlanError(
+                f"this stream has no port {port!r}: only windows and dedup judge event time",
+                operation="describe",
+                hint="Call it right behind the window's agg or the dedup.",
+            )
+        if port == QUARANTINE and self.node.time.max_ahead_us is None:
+            raise PlanError(
+                "nothing is quarantined here: there is no max_ahead",
+                operation="describe",
+                hint='Give the window or the dedup max_ahead="1 day" or the like.',
+            )
+        self.flow.sinks.append((self.node, port, sink))
+        return self
+
+    def _stateful(self, node: Stateful) -> Stream:
+        self.flow.stateful.append(node)
+        return Stream(self.flow, node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +157,39 @@ class GroupedStream:
 
     stream: Stream
     keys: tuple[str, ...]
+    windows: Window | None = None
+
+    def window(
+        self,
+        time: str,
+        *,
+        tumbling: str | None = None,
+        sliding: tuple[str, str] | None = None,
+        session: str | None = None,
+        late: str = "0 seconds",
+        emit: str = "final",
+        max_ahead: str | None = None,
+    ) -> GroupedStream:
+        """Aggregate per window of event time. A window is final when the watermark reaches its end.
+
+        `late` is how far behind the newest row the watermark stays. `emit="final"` gives each window once,
+        `"updates"` gives it in every epoch that changes it. `max_ahead` quarantines rows that lie further in
+        the future of the clock: one of them would otherwise close every window before it.
+        """
+        for name in (WINDOW_START, WINDOW_END):
+            if name in self.keys:
+                raise PlanError(
+                    f"the key {name!r} has the name of a column of the window's output",
+                    operation="describe",
+                    hint="Rename it in a transform before.",
+                )
+        return replace(self, windows=window_of(time, tumbling, sliding, session, late, emit, max_ahead))
 
     def agg(self, **aggregates: Aggregate) -> Stream:
-        """Keep aggregates per key; each epoch emits the keys it changed, with their new values."""
+        """Keep aggregates per key, or per key and window.
+
+        Without a window, each epoch emits the keys it changed, with their new values.
+        """
         if not aggregates:
             raise PlanError("agg needs at least one aggregate, such as n=hf.count()", operation="describe")
         for name, aggregate in aggregates.items():
@@ -118,10 +197,13 @@ class GroupedStream:
                 raise PlanError(
                     f"agg({name}=...) is {aggregate!r}, not an aggregate",
                     operation="describe",
-                    hint="Use hf.count, hf.sum, hf.min, hf.max, hf.avg, hf.stddev or hf.variance.",
+                    hint="Use hf.count, hf.sum, hf.min, hf.max, hf.avg, hf.first, hf.last and the like.",
                 )
             if name in self.keys:
                 raise PlanError(f"agg({name}=...) has the name of a key", operation="describe")
-        node = nodes.RunningAggregate(self.stream.node, self.keys, tuple(aggregates.items()))
-        self.stream.flow.stateful.append(node)
-        return Stream(self.stream.flow, node)
+            if self.windows and name in (WINDOW_START, WINDOW_END):
+                raise PlanError(f"agg({name}=...) has the name of a window column", operation="describe")
+        upstream, computed = self.stream.node, tuple(aggregates.items())
+        if self.windows is None:
+            return self.stream._stateful(nodes.RunningAggregate(upstream, self.keys, computed))
+        return self.stream._stateful(nodes.WindowAggregate(upstream, self.keys, computed, self.windows))

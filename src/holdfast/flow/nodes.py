@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
+from holdfast.flow.windows import EventTime, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,4 +48,30 @@ class RunningAggregate:
     aggregates: tuple[tuple[str, Aggregate], ...]
 
 
-Node = Source | Transform | Union | RunningAggregate
+@dataclass(frozen=True, eq=False)
+class WindowAggregate:
+    """Aggregates per key and window."""
+
+    upstream: Node
+    keys: tuple[str, ...]
+    aggregates: tuple[tuple[str, Aggregate], ...]
+    window: Window
+
+    @property
+    def time(self) -> EventTime:
+        """The event time that its windows are over."""
+        return self.window.time
+
+
+@dataclass(frozen=True, eq=False)
+class Dedup:
+    """Rows whose id was not accepted within a span of event time around them."""
+
+    upstream: Node
+    ids: tuple[str, ...]
+    within_us: int
+    time: EventTime
+
+
+Stateful = RunningAggregate | WindowAggregate | Dedup
+Node = Source | Transform | Union | Stateful

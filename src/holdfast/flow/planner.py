@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
-from holdfast.flow.flow import FlowDescription
-from holdfast.flow.nodes import Node, RunningAggregate, Transformation
-
-OUT = "out"
+from holdfast.flow.flow import OUT, FlowDescription
+from holdfast.flow.nodes import Node, Stateful, Transformation
 
 
 @dataclass(frozen=True)
@@ -65,12 +63,17 @@ class StageSpec:
 
     name: str
     prefix: Prefix
-    operator: RunningAggregate | None
+    operator: Stateful | None
+    side_ports: frozenset[str] = frozenset()  # that a sink reads beside `out`
 
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The inputs of the prefix, each once, in the order in which they are read."""
         return tuple(dict.fromkeys(_leaves(self.prefix)))
+
+    def reads_as_is(self, origin: Input) -> bool:
+        """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
+        return _untouched(self.prefix, origin)
 
     def fingerprint(self) -> str:
         """Changes when the stage's description or the source text of its functions does."""
@@ -79,11 +82,17 @@ class StageSpec:
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """A sink and the stage whose output it takes."""
+    """A sink, and the stage and port whose rows it takes."""
 
     name: str
     stage: str
+    port: str
     description: SinkDescription
+
+    @property
+    def input(self) -> Input:
+        """The channel that the sink reads."""
+        return Input("channel", self.stage, self.port)
 
 
 @dataclass(frozen=True)
@@ -97,12 +106,15 @@ class FlowPlan:
     stages: tuple[StageSpec, ...]
     sinks: tuple[SinkSpec, ...]
 
+    def readers(self, stage: str) -> list[tuple[str, str]]:
+        """Who reads which port of a stage: other stages and sinks, as the ledger's cursors name them."""
+        channels = [(s.name, i) for s in self.stages for i in s.inputs if i.kind == "channel"]
+        stages = [(f"stage:{name}", i.port) for name, i in channels if i.name == stage]
+        return stages + [(f"sink:{s.name}", s.port) for s in self.sinks if s.stage == stage]
+
     def consumers(self, stage: str) -> list[str]:
-        """Who reads the output of a stage: other stages and sinks, as the ledger's cursors name them."""
-        stages = [s.name for s in self.stages for i in s.inputs if i.kind == "channel" and i.name == stage]
-        return [f"stage:{name}" for name in stages] + [
-            f"sink:{s.name}" for s in self.sinks if s.stage == stage
-        ]
+        """Who reads any port of a stage."""
+        return [name for name, _ in self.readers(stage)]
 
 
 def plan(flow: FlowDescription) -> FlowPlan:
@@ -128,27 +140,28 @@ class _Planner:
 
     def run(self) -> FlowPlan:
         sinks = [
-            SinkSpec(self._sink_name(node, i), self._stage(node), description)
-            for i, (node, description) in enumerate(self.flow.sinks)
+            SinkSpec(self._sink_name(node, port, i), self._stage(node), port, description)
+            for i, (node, port, description) in enumerate(self.flow.sinks)
         ]
         flow = self.flow
         return FlowPlan(
             flow.name, flow.guarantee, flow.survives, self.sources, tuple(self.stages), tuple(sinks)
         )
 
-    def _sink_name(self, node: Node, position: int) -> str:
-        earlier = sum(1 for other, _ in self.flow.sinks[:position] if other is node)
-        return f"{self._name(node)}-sink-{earlier + 1}"
+    def _sink_name(self, node: Node, port: str, position: int) -> str:
+        earlier = sum(1 for other, at, _ in self.flow.sinks[:position] if other is node and at == port)
+        return f"{self._name(node)}-{'sink' if port == OUT else port}-{earlier + 1}"
 
     def _stage(self, node: Node) -> str:
         if node in self.cut:
             return self.cut[node]
         name = self.cut[node] = self._name(node)
-        operator = node if isinstance(node, RunningAggregate) else None
+        operator = node if isinstance(node, Stateful) else None
         prefix = self._prefix(operator.upstream) if operator else self._inner(node)
         if any(stage.name == name for stage in self.stages):
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
-        self.stages.append(StageSpec(name, prefix, operator))
+        sides = frozenset(port for other, port, _ in self.flow.sinks if other is node and port != OUT)
+        self.stages.append(StageSpec(name, prefix, operator, sides))
         return name
 
     def _prefix(self, node: Node) -> Prefix:
@@ -174,8 +187,9 @@ class _Planner:
         if node in self.flow.names:
             return self.flow.names[node]
         if node in self.positions:
-            return f"aggregate-{self.positions[node] + 1}"
-        order = list(dict.fromkeys(n for n, _ in self.flow.sinks if n not in self.positions))
+            kind = "dedup" if isinstance(node, nodes.Dedup) else "aggregate"
+            return f"{kind}-{self.positions[node] + 1}"
+        order = list(dict.fromkeys(n for n, _, _ in self.flow.sinks if n not in self.positions))
         return f"rows-{order.index(node) + 1}"
 
 
@@ -189,10 +203,31 @@ def _leaves(prefix: Prefix) -> list[Input]:
             return [leaf for child in children for leaf in _leaves(child)]
 
 
+def _untouched(prefix: Prefix, origin: Input) -> bool:
+    match prefix:
+        case Read():
+            return True
+        case Apply(child=child):
+            return origin not in _leaves(child)
+        case Concat(children=children):
+            return all(_untouched(child, origin) for child in children)
+
+
 def _describe_stage(stage: StageSpec) -> str:
-    operator = stage.operator
-    described = f"{operator.keys} {operator.aggregates}" if operator else "rows"
-    return f"{_describe_prefix(stage.prefix)} | {described}"
+    ports = f" {sorted(stage.side_ports)}" if stage.side_ports else ""
+    return f"{_describe_prefix(stage.prefix)} | {_describe_operator(stage.operator)}{ports}"
+
+
+def _describe_operator(operator: Stateful | None) -> str:
+    match operator:
+        case nodes.RunningAggregate():
+            return f"{operator.keys} {operator.aggregates}"
+        case nodes.WindowAggregate():
+            return f"{operator.keys} {operator.aggregates} {operator.window}"
+        case nodes.Dedup():
+            return f"{operator.ids} {operator.within_us} {operator.time}"
+        case None:
+            return "rows"
 
 
 def _describe_prefix(prefix: Prefix) -> str:

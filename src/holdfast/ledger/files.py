@@ -32,6 +32,18 @@ class LayerRow:
     bytes: int
     runs: list[Json]
 
+    @property
+    def buckets(self) -> set[int]:
+        """Buckets that any run of the layer holds."""
+        return {bucket for run in self.runs for bucket, _ in run["buckets"]}
+
+    def rows_from(self, floor: int | None) -> int:
+        """Rows that are in buckets from `floor` on."""
+        if floor is None:
+            return self.rows
+        firsts = [next((at for b, at in run["buckets"] if b >= floor), run["rows"]) for run in self.runs]
+        return self.rows - sum(int(first) for first in firsts)
+
 
 def live_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
     """All layers of a stage whose files are there, merged ones beside their inputs."""

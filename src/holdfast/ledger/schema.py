@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, Index, Integer, MetaData, String, Table
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 metadata = MetaData()
 

@@ -63,6 +63,8 @@ def _stage(tx: Connection, name: str) -> Json:
         "layers": len(spine),
         "runs": sum(len(layer.runs) for layer in spine),
         "channel": {"epochs": kept[0], "rows": kept[1] or 0, "bytes": kept[2] or 0},
+        "watermark_us": last.get("watermark_us"),
+        "aside": last.get("totals", {}),
         "last_epoch_rows": last.get("rows_in", 0),
         "last_epoch_seconds": last.get("seconds"),
         "safe": {"memory": row.head, **{tier: safe for tier, safe in tiers}},

@@ -18,6 +18,8 @@ class EpochPlan:
     aggregate_first: bool
     fingerprint: str  # of the code
     now_ms: int  # what the epoch calls the present time
+    watermark_us: int | None = None  # by which rows are late and windows closed
+    floor: int | None = None  # of the base state: buckets below it do not exist
 
     def with_fingerprint(self, fingerprint: str) -> EpochPlan:
         """The same ranges for other code: a plan without a manifest may be replaced."""
@@ -32,6 +34,8 @@ class EpochPlan:
             "aggregate_first": self.aggregate_first,
             "fingerprint": self.fingerprint,
             "now_ms": self.now_ms,
+            "watermark_us": self.watermark_us,
+            "floor": self.floor,
         }
 
     @classmethod
@@ -40,5 +44,12 @@ class EpochPlan:
         ranges = {name: (int(start), int(stop)) for name, (start, stop) in body["ranges"].items()}
         boundaries = tuple(int(b) for b in body["boundaries"])
         return cls(
-            ranges, body["rows"], boundaries, body["aggregate_first"], body["fingerprint"], body["now_ms"]
+            ranges,
+            body["rows"],
+            boundaries,
+            body["aggregate_first"],
+            body["fingerprint"],
+            body["now_ms"],
+            body["watermark_us"],
+            body["floor"],
         )

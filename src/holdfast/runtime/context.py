@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,12 +78,18 @@ class Runtime:
     pins: Pins = field(default_factory=Pins)
     stopping: Event = field(default_factory=Event)
     repairing: Lock = field(default_factory=Lock)
+    draining: Event = field(default_factory=Event)  # the input is taken to have ended
+    heard: dict[str, float] = field(default_factory=dict)  # by source, when it last had something new
     tags: set[str] = field(default_factory=set)
 
     @property
     def durable(self) -> bool:
         """Whether files are carried to the disk: a flow that survives only its process does without."""
         return self.plan.survives != "process"
+
+    def silent_us(self, source: str) -> int:
+        """How long a source has had nothing new for this process."""
+        return int((time.monotonic() - self.heard.get(source, self.progress.started)) * 1e6)
 
     @contextmanager
     def tagged(self, stage: str, what: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from holdfast.runtime.context import Runtime
 from holdfast.sources.files import unglobbed
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, run_epoch
-from holdfast.spark.operators.contract import Shape
+from holdfast.spark.operators.contract import Shape, Times
 from holdfast.spark.task import TaskPlan
 from holdfast.state.layer import LayerInfo
 from holdfast.state.run import LostFileError, RunInfo
@@ -39,9 +39,11 @@ def execute(
 
     `scratch` gives the segments of epochs that a channel no longer keeps; without it, they are an error.
     """
-    frames = _frames(rt, stage, plan, scratch)
+    frames = _frames(rt, stage, plan, scratch) if plan.rows else {}
     shape = Shape(plan.boundaries, plan.aggregate_first)
-    task_plan = TaskPlan(str(rt.root), attempt_directory(stage.name, attempt), shape, tuple(spine), None)
+    times = Times(plan.watermark_us, plan.now_ms * 1_000)
+    directory = attempt_directory(stage.name, attempt)
+    task_plan = TaskPlan(str(rt.root), directory, shape, tuple(spine), plan.floor, times)
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
         return run_epoch(rt.spark, stage, frames, task_plan, tag)
 

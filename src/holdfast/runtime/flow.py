@@ -29,6 +29,7 @@ class Flow(FlowDescription):
         work_dir: str | Path,
         *,
         until_idle: bool = False,
+        drain: bool = False,
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         spark: SparkSession | None = None,
@@ -39,6 +40,9 @@ class Flow(FlowDescription):
         observe: Callable[[Progress], None] | None = None,
     ) -> Report:
         """Run the flow in this process; with `until_idle`, until all that the sources hold has gone through.
+
+        Windows that the last watermark does not reach stay open for the next run; `drain` takes the input to
+        have ended, closes them too, and returns.
 
         A work directory is held by one process: `wait` waits for another to let go of it, `take_over`
         deposes it. `tasks` is how many tasks share a stage's state (by default one a core). `hash_bits`
@@ -56,7 +60,16 @@ class Flow(FlowDescription):
 
         loader.ship_module_by_value(self)
         options = worker.RunOptions(
-            until_idle, master, dict(conf or {}), spark, take_over, wait, tasks, hash_bits, observe
+            until_idle or drain,
+            master,
+            dict(conf or {}),
+            spark,
+            take_over,
+            wait,
+            tasks,
+            hash_bits,
+            drain,
+            observe,
         )
         return worker.run(plan(self), work_dir, options)
 

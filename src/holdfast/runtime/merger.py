@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
 from holdfast.core import crashpoints, limits
 from holdfast.core.json import Json
 from holdfast.ledger import epochs, files
@@ -37,6 +39,7 @@ class _Merge:
     attempt: str
     inputs: list[LayerRow]
     ranges: list[tuple[int, int]]
+    floor: int | None
     runs: list[Json] = field(default_factory=list)
     steps: int = 0
 
@@ -63,13 +66,17 @@ class Merger:
         with rt.ledger.read() as tx:
             row = epochs.own_row(tx, stage.name, rt.generation)
             spine, _ = files.cover(files.live_layers(tx, row), row.head)
-        chosen = choose_merge([LayerSize(layer.first, layer.last, layer.rows) for layer in spine])
-        if chosen is None:
-            return None
+            gone = _floor(tx, stage, row, row.head)
+            sizes = [LayerSize(layer.first, layer.last, layer.rows_from(gone)) for layer in spine]
+            chosen = choose_merge(sizes)
+            if chosen is None:
+                return None
+            # A merged layer is read for states at or after its last epoch: what had expired by then may go.
+            floor = _floor(tx, stage, row, chosen[1])
         inputs = [layer for layer in spine if chosen[0] <= layer.first and layer.last <= chosen[1]]
         ranges = merge_ranges([layer_info(layer) for layer in inputs], _rows_per_run(inputs))
         attempt = epochs.open_attempt(rt.ledger, row, "merge", chosen[1])
-        return _Merge(stage, row, attempt, inputs, ranges)
+        return _Merge(stage, row, attempt, inputs, ranges, floor)
 
     def _carry_out(self, merge: _Merge) -> None:
         rt = self._rt
@@ -100,7 +107,7 @@ class Merger:
             tuple(layer_info(layer) for layer in merge.inputs),
             ranges,
             bottom=merge.inputs[0].first == 0,
-            floor=None,
+            floor=merge.floor,
         )
         with self._rt.tagged(merge.stage.name, f"merge-{merge.inputs[-1].last}") as tag:
             runs = run_merge_step(self._rt.spark, step, tag)
@@ -120,6 +127,13 @@ class Merger:
         crashpoints.reach("merge.after_commit")
         sample = MergeSample(merge.inputs[0].first, merge.inputs[-1].last, size, merge.steps)
         rt.progress.merge_done(merge.stage.name, sample)
+
+
+def _floor(tx: sa.Connection, stage: BoundStage, row: StageRow, epoch: int) -> int | None:
+    """Buckets below this are no part of the state at an epoch; None where that is not known any more."""
+    timing = stage.operator.timing if stage.operator else None
+    manifest = epochs.manifest_of(tx, row, epoch) if timing else None
+    return timing.floor(manifest["watermark_us"]) if timing and manifest else None
 
 
 def _rows_per_run(inputs: Sequence[LayerRow]) -> int:

@@ -1,18 +1,28 @@
-"""Makes a stage's next plan: takes what the inputs offer, within bounds, and fixes the shape of the job."""
+"""Makes a stage's next plan: takes what the inputs offer, within bounds, and fixes the shape of the job.
+
+A plan is made when there are rows to read, or when the watermark has passed the end of a window that is still
+open: such an epoch reads nothing and only closes.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from holdfast.core import limits
-from holdfast.flow.planner import OUT, Input
+from holdfast.core.json import Json
+from holdfast.flow.flow import WINDOW_END
+from holdfast.flow.planner import Input
+from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
-from holdfast.ledger.epochs import StageRow, manifest_of
+from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
 from holdfast.protocols.admission import Allowance, Offer, admit, holds_back
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
+from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime.context import Runtime
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
@@ -21,33 +31,154 @@ from holdfast.spark.keys import even_boundaries
 _OFFERS_MAX = 1_000
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """What an epoch takes of one input."""
+
+    start: int
+    stop: int
+    rows: int
+    empty_until: int  # the first position that holds rows; `stop` if none does
+
+
 def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
     """The plan of the epoch after the head, or None if there is nothing to do or a consumer is far behind."""
-    consumers = rt.plan.consumers(stage.name)
-    if holds_back(*ledger_inputs.unread_size(tx, consumers, stage.name, OUT)):
+    if any(
+        _far_behind(tx, sink_or_stage, stage, port) for sink_or_stage, port in rt.plan.readers(stage.name)
+    ):
         return None
-    ranges, rows = {}, 0
-    for origin in stage.spec.inputs:
-        start, offers = _offers(tx, stage, origin)
-        taken = admit([Offer(unit.rows, unit.bytes) for unit in offers], _allowance(rt, origin))
-        ranges[origin.id] = (start, start + taken)
-        rows += sum(unit.rows for unit in offers[:taken])
-    if rows == 0:
-        return None
+    taken = {origin: _take(rt, tx, stage, origin) for origin in stage.spec.inputs}
+    rows = sum(part.rows for part in taken.values())
     before = manifest_of(tx, row, row.head) or {}
+    timing = stage.operator.timing if stage.operator else None
+    reached = _watermark(rt, tx, stage, timing, taken, before) if timing else None
+    if rows == 0:
+        if timing is None or not timing.emits_at_close:
+            return None
+        reached = _closing_watermark(rt, tx, stage, row, timing, reached, before)
+        if reached is None:
+            return None
     return EpochPlan(
-        ranges,
+        {origin.id: (part.start, part.stop) for origin, part in taken.items()},
         rows,
         tuple(even_boundaries(rt.tasks)),
         aggregates_first(before.get("rows_in", 0), before.get("keys", 0) or limits.EPOCH_ROWS_MAX),
         stage.fingerprint,
         time.time_ns() // 1_000_000,
+        reached,
+        timing.floor(before.get("watermark_us")) if timing else None,
     )
 
 
-def unread_rows(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> int:
-    """Rows that a stage's inputs hold for it."""
-    return sum(unit.rows for origin in stage.spec.inputs for unit in _offers(tx, stage, origin)[1])
+def frontier_of_inputs(
+    tx: sa.Connection, stage: BoundStage, ranges: Mapping[str, tuple[int, int]]
+) -> int | None:
+    """The event time down to which producers still hold back rows, once an epoch's ranges have been read."""
+    found = [
+        _frontier(tx, origin, ranges[origin.id][1], "any")
+        for origin in stage.spec.inputs
+        if origin.kind == "channel"
+    ]
+    known = [value for value in found if value is not None]
+    return min(known) if known else None
+
+
+def _far_behind(tx: sa.Connection, consumer: str, stage: BoundStage, port: str) -> bool:
+    return holds_back(*ledger_inputs.unread_size(tx, [consumer], stage.name, port))
+
+
+def _take(rt: Runtime, tx: sa.Connection, stage: BoundStage, origin: Input) -> _Taken:
+    start, offers = _offers(tx, stage, origin)
+    taken = offers[: admit([Offer(unit.rows, unit.bytes) for unit in offers], _allowance(rt, origin))]
+    empty = next((i for i, unit in enumerate(taken) if unit.rows), len(taken))
+    return _Taken(start, start + len(taken), sum(unit.rows for unit in taken), start + empty)
+
+
+def _watermark(
+    rt: Runtime,
+    tx: sa.Connection,
+    stage: BoundStage,
+    timing: Timing,
+    taken: Mapping[Input, _Taken],
+    before: Json,
+) -> int | None:
+    """By what was committed before: rows of this epoch cannot move the watermark that judges them."""
+    newest = before.get("newest_us", {})
+    clocks = [
+        InputClock(
+            newest.get(origin.id),
+            _frontier(tx, origin, part.empty_until, _column(stage, origin, timing)),
+            idle=part.rows == 0 and _idle(rt, tx, stage.name, origin),
+        )
+        for origin, part in taken.items()
+    ]
+    return watermark(before.get("watermark_us"), clocks, timing.late_us)
+
+
+def _closing_watermark(
+    rt: Runtime,
+    tx: sa.Connection,
+    stage: BoundStage,
+    row: StageRow,
+    timing: Timing,
+    reached: int | None,
+    before: Json,
+) -> int | None:
+    """The watermark of an epoch that reads nothing, None if it would close nothing."""
+    last: int | None = before.get("watermark_us")
+    draining = rt.draining.is_set() and _ended(rt, tx, stage)
+    if not draining and (reached is None or reached == last):
+        return None
+    spine, _ = files.cover(files.live_layers(tx, row), row.head)
+    floor = timing.floor(last)
+    buckets = [b for layer in spine for b in layer.buckets if floor is None or b >= floor]
+    if not buckets:
+        return None
+    if draining:
+        return max(buckets)
+    assert reached is not None
+    return reached if min(buckets) <= timing.closing(reached) else None
+
+
+def _ended(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
+    """Whether no producer of a stage will commit anything more."""
+    producers = [rt.stages[origin.name] for origin in stage.spec.inputs if origin.kind == "channel"]
+    return all(_settled(rt, tx, producer) and _ended(rt, tx, producer) for producer in producers)
+
+
+def _settled(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
+    row = stage_row(tx, stage.name)
+    return epochs.open_plan(tx, row) is None and next_plan(rt, tx, stage, row) is None
+
+
+def _idle(rt: Runtime, tx: sa.Connection, stage: str, origin: Input) -> bool:
+    """Whether an input that offers nothing has been silent for longer than the flow wants to wait for it."""
+    if origin.kind == "source":
+        idle_after_us = rt.plan.sources[origin.name].idle_after_us
+        return idle_after_us is not None and rt.silent_us(origin.name) >= idle_after_us
+    producer = rt.stages[origin.name]
+    if epochs.open_plan(tx, stage_row(tx, producer.name)) is not None:
+        return False
+    offers = [(upstream, _offers(tx, producer, upstream)[1]) for upstream in producer.spec.inputs]
+    return all(not _rows(units) and _idle(rt, tx, producer.name, upstream) for upstream, units in offers)
+
+
+def _rows(units: list[ledger_inputs.Unit]) -> int:
+    return sum(unit.rows for unit in units)
+
+
+def _column(stage: BoundStage, origin: Input, timing: Timing) -> str:
+    """Which of a producer's frontiers holds for the time column: that of window ends only if it is just that."""
+    return "end" if timing.column == WINDOW_END and stage.spec.reads_as_is(origin) else "any"
+
+
+def _frontier(tx: sa.Connection, origin: Input, position: int, column: str) -> int | None:
+    """What a producer's manifest before a position says of the rows that are still to come from it."""
+    if origin.kind == "source":
+        return None
+    manifest = manifest_of(tx, stage_row(tx, origin.name), position - 1) or {}
+    found: int | None = manifest.get("frontier", {}).get(column)
+    return found
 
 
 def _offers(tx: sa.Connection, stage: BoundStage, origin: Input) -> tuple[int, list[ledger_inputs.Unit]]:

@@ -18,6 +18,7 @@ class StageProgress:
     state_rows: int = 0
     layer_bytes: int = 0
     repairs: int = 0
+    aside: dict[str, int] = field(default_factory=dict)  # rows that went another way, since the flow began
     samples: list[EpochSample] = field(default_factory=list)
     merges: list[MergeSample] = field(default_factory=list)
 
@@ -67,7 +68,7 @@ class Progress:
         with self._lock:
             return self.stages.setdefault(name, StageProgress())
 
-    def epoch_done(self, name: str, sample: EpochSample, state_rows: int) -> None:
+    def epoch_done(self, name: str, sample: EpochSample, state_rows: int, aside: dict[str, int]) -> None:
         """Count a committed epoch."""
         stage = self.stage(name)
         with self._lock:
@@ -76,6 +77,7 @@ class Progress:
             stage.rows += sample.rows
             stage.seconds += sample.seconds
             stage.state_rows = state_rows
+            stage.aside = aside
             stage.layer_bytes += sample.layer_bytes
             stage.samples.append(sample)
             del stage.samples[:-SAMPLES_MAX]

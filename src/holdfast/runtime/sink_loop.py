@@ -7,7 +7,7 @@ the ledger's cursor follows it; a target that is ahead of the ledger, or behind 
 from __future__ import annotations
 
 from holdfast.core.errors import HoldfastError, SinkError
-from holdfast.flow.planner import OUT, SinkSpec
+from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import stage_row
 from holdfast.runtime.context import Runtime
@@ -25,7 +25,7 @@ class SinkLoop:
         self._spec = spec
         self._sink = sink
         self._consumer = f"sink:{spec.name}"
-        self._input = f"channel:{spec.stage}.{OUT}"
+        self._input = spec.input.id
 
     def open(self) -> None:
         """Fence older generations in the target, and compare its record with the ledger."""
@@ -46,7 +46,7 @@ class SinkLoop:
         with self._rt.ledger.read() as tx:
             row = stage_row(tx, self._spec.stage)
             position = ledger_inputs.processed(tx, self._consumer, self._input)
-            segments = ledger_inputs.segments(tx, self._spec.stage, OUT, position, row.head + 1)
+            segments = ledger_inputs.segments(tx, self._spec.stage, self._spec.port, position, row.head + 1)
         for epoch in range(position, row.head + 1):
             if self._rt.stopping.is_set():
                 break

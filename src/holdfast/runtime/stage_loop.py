@@ -15,8 +15,9 @@ from holdfast.ledger import epochs, files
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.event_time import event_time_of
 from holdfast.runtime.execution import execute, layer_info
-from holdfast.runtime.planning import next_plan
+from holdfast.runtime.planning import frontier_of_inputs, next_plan
 from holdfast.runtime.progress import EpochSample
 from holdfast.runtime.repair import repair
 from holdfast.spark.bind import BoundStage
@@ -93,6 +94,8 @@ class StageLoop:
             before = epochs.manifest_of(tx, row, row.head) or {}
         state_rows = before.get("state_rows", 0) + outcome.keys_added
         segments = outcome.segment_rows
+        with rt.ledger.read() as tx:
+            inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
         manifest = {
             "rows_in": plan.rows,
             "rows_out": {port: segment["rows"] for port, segment in segments.items()},
@@ -101,6 +104,7 @@ class StageLoop:
             "digests": outcome.digests,
             "seconds": round(time.perf_counter() - started, 4),
             "operator_seconds": round(outcome.operator_ms / 1000, 4),
+            **event_time_of(self._stage, plan, outcome, before, inputs_frontier_us),
         }
         layer = outcome.layer if self._stage.operator is not None else None
         crashpoints.reach("commit.before")
@@ -111,5 +115,5 @@ class StageLoop:
         size = layer["bytes"] if layer else 0
         seconds = time.perf_counter() - started
         sample = EpochSample(epoch, plan.rows, seconds, outcome.operator_ms / 1000, size, time.monotonic())
-        rt.progress.epoch_done(name, sample, state_rows)
+        rt.progress.epoch_done(name, sample, state_rows, manifest["totals"])
         rt.alarm.ring()

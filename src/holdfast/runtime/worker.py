@@ -22,13 +22,13 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.flow import endpoints
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
-from holdfast.flow.planner import OUT, FlowPlan
+from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, holder, stages
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.merger import Merger
-from holdfast.runtime.planning import unread_rows
+from holdfast.runtime.planning import next_plan
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.repair import repair
 from holdfast.runtime.sink_loop import SinkLoop
@@ -58,6 +58,7 @@ class RunOptions:
     wait: bool = False
     tasks: int | None = None
     hash_bits: int = 64
+    drain: bool = False
     observe: Callable[[Progress], None] | None = None
 
 
@@ -125,7 +126,7 @@ def _prepare(
     with ledger.write(generation) as tx:
         for sink in plan.sinks:
             start = epochs.stage_row(tx, sink.stage).head + 1
-            stages.add_cursor(tx, f"sink:{sink.name}", f"channel:{sink.stage}.{OUT}", start)
+            stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)
     tasks = options.tasks or _cores(spark)
     named = {stage.name: stage for stage in bound}
     return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, Progress())
@@ -241,7 +242,10 @@ class _Worker:
             if self._options.observe:
                 self._options.observe(self._rt.progress)
             if self._options.until_idle and self._idle():
-                return
+                if not self._options.drain or self._rt.draining.is_set():
+                    return
+                self._rt.draining.set()
+                self._rt.alarm.ring()
 
     def _stop(self, threads: list[Thread]) -> None:
         rt = self._rt
@@ -253,17 +257,17 @@ class _Worker:
                 thread.join(limits.POLL_MS / 1000)
 
     def _idle(self) -> bool:
-        """Nothing new at the sources, no open plan, nothing unread that holds rows, every sink up to date."""
+        """Nothing new at the sources, no plan open or to be made, every sink up to date."""
         rt = self._rt
         if self._discover():
             return False
         with rt.ledger.read() as tx:
             for name, stage in rt.stages.items():
                 row = epochs.stage_row(tx, name)
-                if epochs.open_plan(tx, row) is not None or unread_rows(rt, tx, stage):
+                if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
                     return False
             return all(
-                ledger_inputs.processed(tx, f"sink:{sink.name}", f"channel:{sink.stage}.{OUT}")
+                ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id)
                 > epochs.stage_row(tx, sink.stage).head
                 for sink in rt.plan.sinks
             )
@@ -276,6 +280,7 @@ class _Worker:
             if items:
                 ledger_inputs.add_items(rt.ledger, rt.generation, name, items)
                 self._known[name].update(item.identity for item in items)
+                rt.heard[name] = time.monotonic()
                 crashpoints.reach("discover.after")
                 rt.alarm.ring()
                 found = True

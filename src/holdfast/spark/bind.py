@@ -8,15 +8,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.nodes import RunningAggregate
+from holdfast.flow.nodes import Dedup, RunningAggregate, WindowAggregate
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
+from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import PREFIX
 from holdfast.spark.operators.aggregate import bind_aggregate
 from holdfast.spark.operators.contract import Operator
+from holdfast.spark.operators.dedup import bind_dedup
+from holdfast.spark.operators.event_time import INPUT, Clock
+from holdfast.spark.operators.sessions import bind_session
+from holdfast.spark.operators.windows import bind_window
 from holdfast.spark.session import ansi_mode
 
 
@@ -55,15 +61,52 @@ def _bind_stage(
     empty = {origin.id: spark.createDataFrame([], schemas[origin.id]) for origin in spec.inputs}
     df = apply_prefix(spec.name, spec.prefix, empty)
     _check_columns(spec.name, df.schema)
-    operator: Operator | None = None
     ansi = ansi_mode(spark)
-    output = t.StructType([t.StructField(field.name, field.dataType, True) for field in df.schema.fields])
-    if isinstance(spec.operator, RunningAggregate):
-        operator = bind_aggregate(spec.name, spec.operator, df, ansi, bits)
-        output = operator.output_ddl
+    operator = _bind_operator(spec, df, ansi, bits)
+    rows = t.StructType([t.StructField(field.name, field.dataType, True) for field in df.schema.fields])
+    output = operator.output_ddl if operator else rows
     # The mode decides what an overflow does, so a plan made under the other is a plan of other code.
     fingerprint = f"{spec.fingerprint()}-{'ansi' if ansi else 'legacy'}"
     return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint)
+
+
+def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Operator | None:
+    name, node = spec.name, spec.operator
+    match node:
+        case None:
+            return None
+        case RunningAggregate():
+            return bind_aggregate(name, node, df, ansi, bits)
+        case WindowAggregate(window=window):
+            clock = Clock.of(name, window.time, df.schema, len(spec.inputs), spec.side_ports)
+            if isinstance(window.kind, Session):
+                return bind_session(name, node, df, clock, ansi, bits)
+            return bind_window(name, node, df, clock, ansi, bits)
+        case Dedup():
+            clock = Clock.of(name, node.time, df.schema, len(spec.inputs), spec.side_ports)
+            return bind_dedup(name, node, df, clock, bits)
+
+
+def event_rows(spec: StageSpec, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows of a stage's inputs after the user's stateless code.
+
+    Where the stage has event time and several inputs, each row says which input it came from. No column would
+    survive the user's code, so that is applied to one input at a time, with the others empty: Spark plans those
+    away, and code that treats rows one by one gives the same rows.
+    """
+    if len(inputs) == 1 or not isinstance(spec.operator, WindowAggregate | Dedup):
+        return apply_prefix(spec.name, spec.prefix, inputs)
+    empty = {name: df.limit(0) for name, df in inputs.items()}
+    parts = [
+        apply_prefix(spec.name, spec.prefix, {**empty, origin.id: inputs[origin.id]}).withColumn(
+            INPUT, f.lit(i)
+        )
+        for i, origin in enumerate(spec.inputs)
+    ]
+    first, *others = parts
+    for other in others:
+        first = first.unionByName(other)
+    return first
 
 
 def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) -> DataFrame:

@@ -14,9 +14,17 @@ from holdfast.core import errors
 from holdfast.core.errors import HoldfastError, InputError
 from holdfast.core.json import Json
 from holdfast.flow.planner import Input
-from holdfast.spark.bind import BoundStage, apply_prefix
+from holdfast.spark.bind import BoundStage, event_rows
 from holdfast.spark.keys import hash_sql
-from holdfast.spark.task import ERROR_MARK, RESULT, ROW_HASH, StatefulTask, StatelessTask, TaskPlan
+from holdfast.spark.task import (
+    ERROR_MARK,
+    RESULT,
+    ROW_HASH,
+    ClosingTask,
+    StatefulTask,
+    StatelessTask,
+    TaskPlan,
+)
 from holdfast.state.run import LostFileError, lost_path
 
 
@@ -34,6 +42,9 @@ class Outcome:
     keys: int
     keys_added: int
     operator_ms: float
+    counts: dict[str, int]  # of rows that did not go the usual way, by reason
+    newest_us: list[int | None]  # the largest event time, by input
+    holds: list[tuple[int, int]]  # (bucket, the smallest event time of a row held back in it)
 
     @property
     def layer(self) -> Json:
@@ -53,9 +64,25 @@ class Outcome:
 def run_epoch(
     spark: SparkSession, stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan, tag: str
 ) -> Outcome:
-    """Run the job of one attempt, under a tag by which it can be interrupted."""
-    df = apply_prefix(stage.name, stage.spec.prefix, {origin.id: df for origin, df in inputs.items()})
-    return outcome(stage, run_tagged(spark, _job(stage, df, plan), tag))
+    """Run the job of one attempt, under a tag by which it can be interrupted; no inputs, nothing to read."""
+    reports: list[Json] = []
+    if inputs:
+        df = event_rows(stage.spec, {origin.id: df for origin, df in inputs.items()})
+        reports = run_tagged(spark, _job(stage, df, plan), tag)
+    return outcome(stage, [*reports, *_closed(spark, stage, plan, tag, reports)])
+
+
+def _closed(
+    spark: SparkSession, stage: BoundStage, plan: TaskPlan, tag: str, reports: Sequence[Json]
+) -> list[Json]:
+    """What the watermark ends in the tasks that did not run, because there was no input or Spark saw none."""
+    operator, tasks = stage.operator, plan.shape.tasks
+    absent = frozenset(range(tasks)) - {int(report["part"]) for report in reports}
+    if operator is None or operator.timing is None or plan.times.watermark_us is None or not absent:
+        return []
+    task = ClosingTask(StatefulTask(plan, operator), absent)
+    closed = run_tagged(spark, spark.range(0, tasks, 1, tasks).mapInArrow(task, RESULT), tag)
+    return [report for report in closed if report["part"] in absent]
 
 
 def run_tagged(spark: SparkSession, df: DataFrame, tag: str) -> list[Json]:
@@ -81,7 +108,7 @@ def _job(stage: BoundStage, df: DataFrame, plan: TaskPlan) -> DataFrame:
         row_hash = hash_sql(exact) if exact else "0L"
         hashed = df.select(f.expr(row_hash).alias(ROW_HASH), *(f.col(f"`{name}`") for name in columns))
         return hashed.mapInArrow(StatelessTask(plan, stage.arrow_output), RESULT)
-    grouped = stage.operator.grouped(df, plan.shape)
+    grouped = stage.operator.grouped(df, plan.shape, plan.times)
     return grouped.mapInArrow(StatefulTask(plan, stage.operator), RESULT)
 
 
@@ -107,7 +134,21 @@ def outcome(stage: BoundStage, reports: Sequence[Json]) -> Outcome:
         sum_of(reports, "keys"),
         sum_of(reports, "keys_added"),
         max((report.get("operator_ms", 0.0) for report in reports), default=0.0),
+        _summed([report.get("counts", {}) for report in reports]),
+        _newest([report.get("newest_us", []) for report in reports], len(stage.spec.inputs)),
+        [(bucket, start) for report in reports for bucket, start in report.get("holds", [])],
     )
+
+
+def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    reasons = sorted({reason for count in counts for reason in count})
+    return {reason: sum(count.get(reason, 0) for count in counts) for reason in reasons}
+
+
+def _newest(times: Sequence[Sequence[int | None]], inputs: int) -> list[int | None]:
+    """By input, the largest of what the tasks saw."""
+    seen = [[of_task[i] for of_task in times if of_task and of_task[i] is not None] for i in range(inputs)]
+    return [max(of_input) if of_input else None for of_input in seen]  # type: ignore[type-var]
 
 
 def recognised(error: Exception) -> HoldfastError:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core import limits
 from holdfast.core.errors import PlanError
+from holdfast.spark.arrow_types import arrow_schema
 
 PREFIX = "__hf_"
 HASH = f"{PREFIX}h"
@@ -19,10 +24,13 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def hash_sql(columns: Sequence[str], bits: int = 64) -> str:
-    """The 64-bit hash of columns. Spark's hash skips nulls, so their positions are hashed too."""
+def hash_sql(columns: Sequence[str], bits: int = 64, seed: int | None = None) -> str:
+    """The 64-bit hash of columns. Spark's hash skips nulls, so their positions are hashed too.
+
+    Each column's hash is the seed of the next one's, so a number in front makes another hash function.
+    """
     parts = ", ".join(f"{quoted(c)}, isnull({quoted(c)})" for c in columns)
-    full = f"xxhash64({parts})"
+    full = f"xxhash64({'' if seed is None else f'{seed}L, '}{parts})"
     return full if bits == 64 else f"({full} & {-(1 << (64 - bits))}L)"
 
 
@@ -39,6 +47,61 @@ def even_boundaries(tasks: int) -> list[int]:
     return [limits.SLOTS * i // tasks for i in range(tasks + 1)]
 
 
+def placed(
+    hashed: DataFrame,
+    boundaries: Sequence[int],
+    aggregate_first: bool,
+    group: Sequence[str],
+    values: Sequence[Column],
+    spread: Callable[[DataFrame], DataFrame] = lambda df: df,
+) -> DataFrame:
+    """Hashed rows grouped by hash and `group`, in the partition of the task that owns the hash.
+
+    `spread` makes several rows of one; where rows are sent as they are, it does so behind the exchange.
+    """
+    if aggregate_first:
+        return sent(spread(hashed).groupBy(HASH, *group).agg(*values), boundaries)
+    return spread(sent(hashed, boundaries)).groupBy(PART, HASH, *group).agg(*values)
+
+
+def sent(hashed: DataFrame, boundaries: Sequence[int]) -> DataFrame:
+    """Rows in the partition of the task that owns their hash."""
+    part = f.expr(part_sql(boundaries)).cast("int")
+    return hashed.withColumn(PART, part).repartitionById(len(boundaries) - 1, f.col(PART))
+
+
+@dataclass(frozen=True)
+class BoundKeys:
+    """The key columns of a stage with their types; the state calls them k0, k1, ..."""
+
+    names: tuple[str, ...]
+    fields: tuple[t.StructField, ...]
+    stored: pa.Schema
+
+    @classmethod
+    def of(cls, stage: str, schema: t.StructType, names: Sequence[str]) -> BoundKeys:
+        """Check that columns can be keys, and take their types."""
+        check_keys(stage, schema, names)
+        fields = [t.StructField(name, schema[name].dataType, True) for name in names]
+        renamed = t.StructType([t.StructField(f"k{i}", k.dataType, True) for i, k in enumerate(fields)])
+        return cls(tuple(names), tuple(fields), arrow_schema(stage, renamed))
+
+    @property
+    def quoted(self) -> list[str]:
+        """The columns as Spark SQL takes them."""
+        return [quoted(name) for name in self.names]
+
+    @property
+    def renamed(self) -> list[Column]:
+        """The columns under the names that the state gives them."""
+        return [f.col(name).alias(f"k{i}") for i, name in enumerate(self.quoted)]
+
+    @property
+    def description(self) -> str:
+        """Names and types."""
+        return ", ".join(f"{k.name} {k.dataType.simpleString()}" for k in self.fields)
+
+
 def check_keys(stage: str, schema: t.StructType, keys: Sequence[str]) -> None:
     """Refuse unknown columns, and types that Spark itself cannot compare."""
     for key in keys:
@@ -49,18 +112,19 @@ def check_keys(stage: str, schema: t.StructType, keys: Sequence[str]) -> None:
                 stage=stage,
                 hint=f"The columns are {', '.join(schema.names)}.",
             )
-        unfit = _unfit(schema[key].dataType)
+        unfit = unfit_for_comparison(schema[key].dataType)
         if unfit:
             raise PlanError(
                 f"column {key!r} cannot be a key: it holds a {unfit}", operation="bind", stage=stage
             )
 
 
-def _unfit(type_: t.DataType) -> str | None:
+def unfit_for_comparison(type_: t.DataType) -> str | None:
+    """The part of a type that Spark cannot compare, None if it can compare all of it."""
     if isinstance(type_, t.MapType | t.VariantType):
         return type_.typeName()
     if isinstance(type_, t.ArrayType):
-        return _unfit(type_.elementType)
+        return unfit_for_comparison(type_.elementType)
     if isinstance(type_, t.StructType):
-        return next((u for u in (_unfit(field.dataType) for field in type_.fields) if u), None)
+        return next((u for u in (unfit_for_comparison(field.dataType) for field in type_.fields) if u), None)
     return None

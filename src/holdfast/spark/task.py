@@ -23,7 +23,7 @@ from holdfast.channels.segments import SegmentWriter
 from holdfast.core import crashpoints
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
-from holdfast.spark.operators.contract import Operator, Shape
+from holdfast.spark.operators.contract import Operator, Shape, Times
 from holdfast.state.digest import digest
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.schema import conform
@@ -45,6 +45,7 @@ class TaskPlan:
     shape: Shape
     layers: tuple[LayerInfo, ...]
     floor: int | None
+    times: Times
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,30 @@ class StatefulTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with marked_errors():
-            received = list(batches)
-            yield result_row(
-                self._run(conform(pa.Table.from_batches(received), self.operator.received))
-                if received
-                else {}
-            )
+            yield result_row(self._report(list(batches)))
 
-    def _run(self, rows: pa.Table) -> Json:
-        started = time.perf_counter()
+    def _report(self, received: list[pa.RecordBatch]) -> Json:
         part, name = task_name()
-        root, slots = Path(self.plan.root), self.plan.shape.slots(part)
-        spine = Spine(root, self.operator.state, self.plan.layers, slots, self.plan.floor)
-        changes = self.operator.apply(rows, spine)
+        slots = self.plan.shape.slots(part)
+        spine = Spine(Path(self.plan.root), self.operator.state, self.plan.layers, slots, self.plan.floor)
+        if received:
+            return self._run(conform(pa.Table.from_batches(received), self.operator.received), spine, name)
+        if self._closes(spine):
+            return self._run(self.operator.received.empty_table(), spine, name)
+        return {}
+
+    def _closes(self, spine: Spine) -> bool:
+        """Whether the watermark ends something of this task's, told without opening a file."""
+        timing, watermark_us = self.operator.timing, self.plan.times.watermark_us
+        if timing is None or watermark_us is None:
+            return False
+        buckets = spine.live_buckets()
+        return bool(buckets.size) and int(buckets[0]) <= timing.closing(watermark_us)
+
+    def _run(self, rows: pa.Table, spine: Spine, name: str) -> Json:
+        started = time.perf_counter()
+        root, slots = spine.root, spine.slots
+        changes = self.operator.apply(rows, spine, self.plan.times)
         crashpoints.reach("task.before_layer")
         prefix = f"{self.plan.directory}/layer-{name}"
         runs = write_layer(root, prefix, changes.layer, self.operator.state, slots)
@@ -87,8 +99,25 @@ class StatefulTask:
             "digests": {port: digest(table) for port, table in changes.outputs.items()},
             "keys": rows.num_rows,
             "keys_added": changes.keys_added,
+            "counts": dict(changes.counts),
+            "newest_us": list(changes.newest_us),
+            "holds": list(changes.holds),
             "operator_ms": (time.perf_counter() - started) * 1000,
         }
+
+
+@dataclass(frozen=True)
+class ClosingTask:
+    """Does what is left to the tasks that no row reached: their windows may be final all the same."""
+
+    task: StatefulTask
+    parts: frozenset[int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:  # bounded: one batch, which only says that there is a task
+            pass
+        part, _ = task_name()
+        yield from self.task(iter(())) if part in self.parts else (result_row({}),)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError
-from holdfast.state.canonical import Bools, Ints, ascends_in_order, slot_of
+from holdfast.state.canonical import Bools, Ints, ascends_in_order, in_slots, slot_of
+from holdfast.state.everywhere import Matches, Sweep
 from holdfast.state.gather import gather, newest, open_checked
 from holdfast.state.layer import LayerInfo
+from holdfast.state.run import RunInfo
 from holdfast.state.schema import BUCKET, HASH, StateSchema, conform
 from holdfast.state.search import Hunt
 
@@ -68,6 +70,19 @@ class Spine:
         self.rows_examined += hunt.rows_examined
         return Found(*hunt.answer(self.schema.nullable_values))
 
+    def lookup_everywhere(self, h: Ints, keys: Sequence[pa.Array]) -> Matches:
+        """The rows that each key has in all buckets; keys stand by hash, each once."""
+        self._check(np.zeros(len(h), np.int64), h)
+        sweep = Sweep(h, keys, self.floor)
+        for layer in reversed(self.layers):
+            for info in layer.runs:
+                if self._has_live_bucket(info) and sweep.wants(info):
+                    self.runs_opened += 1
+                    if not sweep.visit(open_checked(self.root, self.schema, info)):
+                        self.runs_skipped_by_bloom += 1
+        self.rows_examined += sweep.rows_examined
+        return sweep.answer(self.schema.nullable_values)
+
     def rows(self, first_bucket: int | None = None, last_bucket: int | None = None) -> pa.Table:
         """All rows that exist in a range of buckets, both ends included, in canonical order."""
         lows = [bound for bound in (first_bucket, self.floor) if bound is not None]
@@ -76,6 +91,20 @@ class Spine:
         self.rows_examined += gathered.table.num_rows
         self.runs_opened += gathered.runs_opened
         return newest(gathered, self.schema, keep_tombstones=False)
+
+    def count(self, last_bucket: int) -> int:
+        """Rows in live buckets up to one, as they were written; told by the runs, if they are of these slots alone."""
+        total = 0
+        for info in (run for layer in self.layers for run in layer.runs if run.overlaps(self.slots)):
+            if not info.buckets or info.buckets[0][0] > last_bucket or not self._has_live_bucket(info):
+                continue
+            run = open_checked(self.root, self.schema, info)
+            start, stop = run.slices(self.floor, last_bucket)
+            inside = info.within(self.slots)
+            total += (
+                stop - start if inside else int(np.count_nonzero(in_slots(run.h[start:stop], self.slots)))
+            )
+        return total
 
     def live_buckets(self) -> Ints:
         """Buckets at or above the floor that may have rows, ascending, told without opening a run."""
@@ -90,6 +119,9 @@ class Spine:
                 if not hunt.visit(open_checked(self.root, self.schema, info)):
                     self.runs_skipped_by_bloom += 1
         hunt.end_layer()
+
+    def _has_live_bucket(self, info: RunInfo) -> bool:
+        return self.floor is None or (bool(info.buckets) and info.buckets[-1][0] >= self.floor)
 
     def _check(self, bucket: Ints, h: Ints) -> None:
         slot = slot_of(h)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from statistics import mean
 
 import pytest
 from rich.console import Console
@@ -36,6 +37,12 @@ def test_no_samples_have_no_spread() -> None:
 def test_ratio_is_of_the_medians_and_spreads_over_the_rounds() -> None:
     figure = ratio("vs", over=[[4.0, 4.0], [8.0, 8.0]], under=[[2.0, 2.0], [2.0, 2.0]])
     assert figure == Figure("vs", 3.0, 2.0, 4.0)
+
+
+def test_a_ratio_of_means_weighs_what_happens_now_and_then() -> None:
+    sides = [[2.0, 2.0, 8.0]], [[1.0, 1.0, 1.0]]
+    assert ratio("vs", *sides).value == 2.0
+    assert ratio("vs", *sides, mean).value == 4.0
 
 
 def test_ratio_refuses_sides_with_different_rounds() -> None:

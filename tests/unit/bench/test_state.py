@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from holdfast.bench import state
-from holdfast.bench.peers_spark import _seconds_per_file
 
 
 def test_figures_are_throughput_against_systems_and_time_over_the_stateless_job() -> None:
@@ -34,21 +33,9 @@ def test_every_figure_with_a_bar_comes_from_some_size() -> None:
     assert found == set(state.BARS)
 
 
-def test_every_side_comes_first_in_some_round() -> None:
-    names = ["a", "b", "c"]
-    assert {state.turned(names, number)[0] for number in range(3)} == set(names)
-
-
 def test_an_unknown_epoch_size_is_refused() -> None:
     with pytest.raises(ValueError, match="epoch sizes"):
         state.run(rows=(5,))
-
-
-def test_a_stream_that_joins_files_into_one_batch_is_not_compared() -> None:
-    update = {"numInputRows": 10, "durationMs": {"triggerExecution": 1500}}
-    assert _seconds_per_file([update], 1) == [1.5]
-    with pytest.raises(RuntimeError, match="2 files in 1 batches"):
-        _seconds_per_file([update], 2)
 
 
 @pytest.mark.slow

@@ -29,3 +29,19 @@ def growth(json_path: JsonFile = None, quick: Quick = False) -> None:
     from holdfast.bench import growth as bench
 
     bench.run(json_path, quick=quick)
+
+
+@app.command()
+def dedup(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """Duplicates dropped by id within an hour, against Spark's two ways to do so; bytes an id at 10M ids."""
+    from holdfast.bench import dedup as bench
+
+    bench.run(json_path, quick=quick)
+
+
+@app.command()
+def windows(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """Aggregates in tumbling and sliding windows over 100k keys, against Spark's."""
+    from holdfast.bench import windows as bench
+
+    bench.run(json_path, quick=quick)

@@ -50,9 +50,14 @@ class ProgressView:
                 self._shown[name] = stage.epoch
                 self._console.print(
                     f"{name} epoch={stage.epoch} rows/s={stage.rows_per_second:.0f} rows={stage.rows}"
-                    f" state_rows={stage.state_rows}",
+                    f" state_rows={stage.state_rows}{aside(stage.aside)}",
                     soft_wrap=True,
                 )
+
+
+def aside(counts: dict[str, int]) -> str:
+    """Rows that went another way, by reason: late, without a time, too far ahead, duplicates."""
+    return "".join(f", {count:,} {reason.replace('_', ' ')}" for reason, count in counts.items())
 
 
 def _table(progress: Progress) -> Table:

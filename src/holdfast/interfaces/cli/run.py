@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from holdfast.interfaces.cli.progress import ProgressView
+from holdfast.interfaces.cli.progress import ProgressView, aside
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.loader import load
 
@@ -21,6 +21,9 @@ def run(
     ] = None,
     until_idle: Annotated[
         bool, typer.Option(help="Stop when all that the sources hold has gone through.")
+    ] = False,
+    drain: Annotated[
+        bool, typer.Option(help="Take the input to have ended: close all windows, then stop.")
     ] = False,
     master: Annotated[
         str, typer.Option(help="The Spark master, or sc://... for Spark Connect.")
@@ -49,6 +52,7 @@ def run(
             report = description.run(
                 work_dir or Path("work") / description.name,
                 until_idle=until_idle,
+                drain=drain,
                 master=master,
                 conf=settings,
                 tasks=tasks,
@@ -62,7 +66,7 @@ def run(
     for name, stage in report.stages.items():
         console.print(
             f"{name}: {stage.epochs} epochs, {stage.rows:,} rows, {stage.rows_per_second:,.0f} rows/s, now at"
-            f" epoch {stage.epoch}, {stage.state_rows:,} keys"
+            f" epoch {stage.epoch}, {stage.state_rows:,} keys{aside(stage.aside)}"
         )
     console.print(f"Idle after {report.seconds:.1f} s.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.core.json import Json
+from holdfast.interfaces.cli.progress import aside
 from holdfast.ledger.status import status as read_status
 
 
@@ -32,13 +34,26 @@ def status(
     console.print(f"flow {found['flow']}, generation {found['generation']}, {state}")
     console.print(_stages(found["stages"]))
     console.print(_cursors(found["cursors"]))
+    for name, stage in found["stages"].items():
+        if stage["aside"]:
+            console.print(f"{name}: {aside(stage['aside']).lstrip(', ')}")
     for event in found["events"]:
         console.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
 
 
 def _stages(stages: Json) -> Table:
     table = Table(box=None, pad_edge=False)
-    for title in ("stage", "epoch", "on disk", "keys", "state bytes", "layers", "kept epochs", "kept rows"):
+    for title in (
+        "stage",
+        "epoch",
+        "on disk",
+        "keys",
+        "state bytes",
+        "layers",
+        "kept epochs",
+        "kept rows",
+        "watermark",
+    ):
         table.add_column(title, justify="left" if title == "stage" else "right")
     for name, stage in stages.items():
         numbers = (
@@ -50,8 +65,17 @@ def _stages(stages: Json) -> Table:
             stage["channel"]["epochs"],
             stage["channel"]["rows"],
         )
-        table.add_row(name, *(f"{number:,}" for number in numbers))
+        table.add_row(name, *(f"{number:,}" for number in numbers), _moment(stage["watermark_us"]))
     return table
+
+
+def _moment(micros: int | None) -> str:
+    if micros is None:
+        return ""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).strftime("%F %T")
+    except OverflowError:
+        return f"{micros:,} us"
 
 
 def _cursors(cursors: list[Json]) -> Table:

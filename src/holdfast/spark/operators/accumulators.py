@@ -42,6 +42,10 @@ class Accumulator:
         """Stored values after an epoch."""
         raise NotImplementedError
 
+    def combine(self, left: Columns, right: Columns) -> Columns:
+        """Two stored values as one, where the rows of `left` came first; none is missing."""
+        return self.merge(left, right)
+
     def finish(self, state: Columns) -> pa.Array:
         """The aggregate's value."""
         return state[0]
@@ -121,12 +125,15 @@ class FirstBy(Accumulator):
         return tuple(field.type for field in self.partials[0])
 
     def merge(self, old: Columns, new: Columns) -> Columns:
-        picked = new[0].flatten()
-        tie = pa.array(same([picked[0]], [old[0]]))
+        return self.combine(old, new[0].flatten())
+
+    def combine(self, left: Columns, right: Columns) -> Columns:
+        """The row with the smaller (or larger) order; of equal ones, that of the smaller hash."""
+        tie = pa.array(same([right[0]], [left[0]]))
         wins = pc.or_(
-            _beats(picked[0], old[0], self.largest), pc.and_(tie, _beats(picked[1], old[1], self.largest))
+            _beats(right[0], left[0], self.largest), pc.and_(tie, _beats(right[1], left[1], self.largest))
         )
-        return [pc.if_else(wins, theirs, ours) for theirs, ours in zip(picked, old, strict=True)]
+        return [pc.if_else(wins, theirs, ours) for theirs, ours in zip(right, left, strict=True)]
 
     def finish(self, state: Columns) -> pa.Array:
         return state[2]
@@ -205,6 +212,10 @@ class ApproxDistinct(Accumulator):
 
     def merge(self, old: Columns, new: Columns) -> Columns:
         return [hyperloglog.merge(old[0], new[0])]
+
+    def combine(self, left: Columns, right: Columns) -> Columns:
+        """The larger of each two registers."""
+        return [hyperloglog.union(left[0], right[0])]
 
     def finish(self, state: Columns) -> pa.Array:
         return hyperloglog.estimate(state[0])

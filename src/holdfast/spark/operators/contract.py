@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
+from holdfast.protocols.watermark import Timing
 from holdfast.state.schema import StateSchema
 from holdfast.state.spine import Spine
 
@@ -33,12 +34,25 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What one task of one epoch did: the changed state rows, the output by port, the keys it added."""
+class Times:
+    """What an epoch knows of time; recorded in the plan."""
 
-    layer: pa.Table
-    outputs: Mapping[str, pa.Table]
-    keys_added: int
+    watermark_us: int | None
+    now_us: int
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one task of one epoch did."""
+
+    layer: pa.Table  # the changed state rows
+    outputs: Mapping[str, pa.Table]  # by port
+    keys_added: int  # less those that left
+    counts: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of rows that did not go the usual way, by reason
+    newest_us: Sequence[int | None] = ()  # the largest event time, by input
+    holds: Sequence[tuple[int, int]] = ()  # (bucket, the smallest event time of a row held back in it)
 
 
 class Operator(Protocol):
@@ -60,8 +74,12 @@ class Operator(Protocol):
     def description(self) -> Json:
         """What must not change while there is state."""
 
-    def grouped(self, df: DataFrame, shape: Shape) -> DataFrame:
+    @property
+    def timing(self) -> Timing | None:
+        """What event time means for its plans; None if it has none."""
+
+    def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The part in Spark SQL: rows with their key hash, in the partition of the task that owns it."""
 
-    def apply(self, rows: pa.Table, spine: Spine) -> Changes:
-        """The part in NumPy and Arrow."""
+    def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """The part in NumPy and Arrow; `rows` is empty in an epoch that only closes."""

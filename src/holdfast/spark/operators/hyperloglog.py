@@ -33,7 +33,12 @@ def merge(registers: pa.Array, pairs: pa.Array) -> pa.Array:
     codes = np.asarray(pc.list_flatten(pairs)).astype(np.int64)
     keys = np.asarray(pc.list_parent_indices(pairs))
     np.maximum.at(matrix, (keys, codes // _RANKS), (codes % _RANKS).astype(np.uint8))
-    return pa.FixedSizeBinaryArray.from_buffers(REGISTERS_TYPE, len(matrix), [None, pa.py_buffer(matrix)])
+    return _registers(matrix)
+
+
+def union(left: pa.Array, right: pa.Array) -> pa.Array:
+    """The registers of both sets of values together."""
+    return _registers(np.maximum(_matrix(left), _matrix(right)))
 
 
 def estimate(registers: pa.Array) -> pa.Array:
@@ -44,6 +49,10 @@ def estimate(registers: pa.Array) -> pa.Array:
     linear = REGISTERS * np.log(REGISTERS / np.maximum(empty, 1))
     few = (raw <= 2.5 * REGISTERS) & (empty > 0)
     return pa.array(np.rint(np.where(few, linear, raw)).astype(np.int64))
+
+
+def _registers(matrix: np.ndarray) -> pa.Array:
+    return pa.FixedSizeBinaryArray.from_buffers(REGISTERS_TYPE, len(matrix), [None, pa.py_buffer(matrix)])
 
 
 def _matrix(registers: pa.Array) -> np.ndarray:

@@ -1,0 +1,63 @@
+"""Durations as a user writes them, in microseconds: the unit of Spark's timestamps."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from holdfast.core.errors import PlanError
+
+_UNITS_US = {
+    "microsecond": 1,
+    "us": 1,
+    "millisecond": 1_000,
+    "ms": 1_000,
+    "second": 1_000_000,
+    "s": 1_000_000,
+    "minute": 60_000_000,
+    "min": 60_000_000,
+    "m": 60_000_000,
+    "hour": 3_600_000_000,
+    "h": 3_600_000_000,
+    "day": 86_400_000_000,
+    "d": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*(\d{1,18})\s*([a-zµ]+)\s*")
+
+# About 290,000 years fit a signed number of microseconds; a tenth of it leaves room for sums.
+_MAX_US = 10**18
+
+
+def microseconds(duration: str | timedelta, what: str, *, zero: bool = False) -> int:
+    """Read "10 seconds", "1 hour 30 minutes" or a timedelta; months and years have no fixed length.
+
+    >>> microseconds("1 minute 30 s", "late")
+    90000000
+    """
+    if isinstance(duration, timedelta):
+        value = duration // timedelta(microseconds=1)
+    else:
+        value = _parsed(duration, what)
+    if not (0 if zero else 1) <= value <= _MAX_US:
+        raise PlanError(
+            f"{what}={duration!r} is not a {'' if zero else 'positive '}duration", operation="describe"
+        )
+    return value
+
+
+def _parsed(text: str, what: str) -> int:
+    total, position = 0, 0
+    while isinstance(text, str) and (part := _PART.match(text.lower(), position)):
+        unit = part.group(2)
+        size = _UNITS_US.get(unit) or _UNITS_US.get(unit.removesuffix("s"))
+        if size is None:
+            break
+        total, position = total + int(part.group(1)) * size, part.end()
+    if not isinstance(text, str) or position == 0 or position != len(text):
+        raise PlanError(
+            f"{what}={text!r} is not a duration",
+            operation="describe",
+            hint="Write a number and a unit from microseconds to weeks, such as '10 seconds' or '1 hour 30 minutes'.",
+        )
+    return total

@@ -1,0 +1,161 @@
+"""The aggregates of one stage together: their Spark SQL, what is stored of them, and how it is merged.
+
+Columns of all aggregates stand side by side, in the order in which the user named them; each aggregate takes
+its own off the lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from holdfast.core.errors import PlanError
+from holdfast.flow.aggregates import Aggregate
+from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator, partials
+from holdfast.state.canonical import Ints, group_starts
+
+
+@dataclass(frozen=True)
+class BoundAggregate:
+    """One aggregate with its types: what Spark computes per epoch, and what accumulates it."""
+
+    sql: tuple[str, ...]
+    accumulator: Accumulator
+    field: t.StructField  # of the result
+    function: str
+
+
+@dataclass(frozen=True)
+class Folding:
+    """All aggregates of a stage."""
+
+    aggregates: tuple[BoundAggregate, ...]
+
+    @property
+    def partials(self) -> pa.Schema:
+        """What Spark gives per epoch: p0, p1, ..."""
+        kinds = [kind for aggregate in self.aggregates for kind in aggregate.accumulator.partials]
+        return pa.schema([(f"p{i}", kind) for i, kind in enumerate(kinds)])
+
+    @property
+    def stored(self) -> pa.Schema:
+        """What the state keeps: v0, v1, ..."""
+        kinds = [kind for aggregate in self.aggregates for kind in aggregate.accumulator.stored]
+        return pa.schema([(f"v{i}", kind) for i, kind in enumerate(kinds)])
+
+    @property
+    def columns(self) -> list[Column]:
+        """The Spark columns of the partial values."""
+        sql = [sql for aggregate in self.aggregates for sql in aggregate.sql]
+        return [f.expr(text).alias(f"p{i}") for i, text in enumerate(sql)]
+
+    @property
+    def fields(self) -> list[t.StructField]:
+        """The results, as Spark types them."""
+        return [aggregate.field for aggregate in self.aggregates]
+
+    @property
+    def description(self) -> str:
+        """Names, functions and types, but not the expressions: what must not change while there is state."""
+        parts = ((aggregate.field, aggregate.function) for aggregate in self.aggregates)
+        return ", ".join(f"{field.name}={what}:{field.dataType.simpleString()}" for field, what in parts)
+
+    def merge(self, old: Columns, new: Columns) -> Columns:
+        """Stored values after an epoch: `old` as stored, null where there was nothing, `new` as Spark gave it."""
+        stored: Columns = []
+        for acc in (aggregate.accumulator for aggregate in self.aggregates):
+            mine, news = len(acc.stored), len(acc.partials)
+            stored += acc.merge(old[:mine], new[:news])
+            old, new = old[mine:], new[news:]
+        return stored
+
+    def begin(self, new: Columns) -> Columns:
+        """Stored values where there was nothing before."""
+        rows = len(new[0])
+        return self.merge([pa.nulls(rows, field.type) for field in self.stored], new)
+
+    def finish(self, stored: Columns) -> Columns:
+        """The results."""
+        results = []
+        for acc in (aggregate.accumulator for aggregate in self.aggregates):
+            mine = len(acc.stored)
+            results.append(acc.finish(stored[:mine]))
+            stored = stored[mine:]
+        return results
+
+    def reduce(self, group: Ints, stored: Columns) -> Columns:
+        """One row of stored values a group; rows of a group are neighbours, and keep their order.
+
+        Neighbours are combined two by two, so the number of passes is the logarithm of the largest group.
+        """
+        while len(starts := group_starts(group)) < len(group):
+            rank = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
+            first = rank % 2 == 0
+            paired = first & np.append(group[1:] == group[:-1], False)
+            pairs, alone = np.flatnonzero(paired), np.flatnonzero(first & ~paired)
+            combined = self._combine(_taken(stored, pairs), _taken(stored, pairs + 1))
+            order = np.argsort(np.concatenate([pairs, alone]))
+            stored = _taken(
+                [
+                    pa.concat_arrays([left, right])
+                    for left, right in zip(combined, _taken(stored, alone), strict=True)
+                ],
+                order,
+            )
+            group = group[first]
+        return stored
+
+    def _combine(self, left: Columns, right: Columns) -> Columns:
+        stored: Columns = []
+        for acc in (aggregate.accumulator for aggregate in self.aggregates):
+            mine = len(acc.stored)
+            stored += acc.combine(left[:mine], right[:mine])
+            left, right = left[mine:], right[mine:]
+        return stored
+
+
+def bind_folding(
+    stage: str, df: DataFrame, aggregates: Sequence[tuple[str, Aggregate]], ansi: bool
+) -> Folding:
+    """Work out the types of aggregates over a DataFrame that has the input's schema."""
+    return Folding(tuple(_bind_one(stage, df, name, aggregate, ansi) for name, aggregate in aggregates))
+
+
+def typed(stage: str, df: DataFrame, what: str, select: Callable[[DataFrame], DataFrame]) -> t.StructType:
+    """The types that Spark gives to expressions of the user's."""
+    try:
+        return select(df).schema
+    except AnalysisException as error:
+        raise PlanError(
+            f"{what} cannot be computed: {error.getMessage() or error}",
+            operation="bind",
+            stage=stage,
+            hint=f"The columns are {', '.join(df.columns)}.",
+        ) from error
+
+
+def _bind_one(stage: str, df: DataFrame, name: str, aggregate: Aggregate, ansi: bool) -> BoundAggregate:
+    whole = _typed(stage, df, name, [aggregate.sql()])
+    result = t.StructField(name, whole.fields[0].dataType, True)
+    sql = partials(aggregate, isinstance(result.dataType, t.DecimalType))
+    types = arrow_schema(stage, _typed(stage, df, name, sql)).types
+    bound = accumulator(name, aggregate, types, arrow_schema(stage, whole).types[0], ansi)
+    return BoundAggregate(tuple(sql), bound, result, aggregate.function)
+
+
+def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:
+    columns = [f.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions)]
+    return typed(stage, df, f"aggregate {name!r}", lambda rows: rows.agg(*columns))
+
+
+def _taken(columns: Columns, rows: Ints) -> Columns:
+    indices = pa.array(rows)
+    return [column.take(indices) for column in columns]

@@ -1,0 +1,172 @@
+"""Aggregates in tumbling and sliding windows: one state row per key and window, its bucket the window's end.
+
+Invariants: a row is late when all its windows are closed, and counts in those that are not; a window's bucket
+is dropped when the watermark reaches its end, and what it held is read once, then, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from holdfast.core.json import Json
+from holdfast.flow.flow import WINDOW_END, WINDOW_START
+from holdfast.flow.nodes import WindowAggregate
+from holdfast.flow.windows import Sliding
+from holdfast.protocols.watermark import Timing
+from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, placed, quoted
+from holdfast.spark.operators.contract import Changes, Shape, Times
+from holdfast.spark.operators.event_time import FLAG, ON_TIME, TIME, Clock, as_timestamps
+from holdfast.spark.operators.folding import Folding, bind_folding
+from holdfast.state.canonical import canonical_order
+from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
+from holdfast.state.schema import HASH as STATE_HASH
+from holdfast.state.spine import Spine
+
+END = f"{PREFIX}end"
+
+
+@dataclass(frozen=True)
+class WindowOperator:
+    """A windowed aggregate, bound to the types of its input."""
+
+    stage: str
+    keys: BoundKeys
+    folding: Folding
+    clock: Clock
+    kind: Sliding
+    final: bool  # whether a window leaves once, when it closes, or whenever it changes
+    received: pa.Schema
+    state: StateSchema
+    output: pa.Schema
+    output_ddl: t.StructType
+    hash_bits: int
+    description: Json
+
+    @property
+    def timing(self) -> Timing:
+        """Windows still to leave end after the watermark, so they begin at most their size before it."""
+        return Timing(
+            self.clock.time.column,
+            self.clock.time.late_us,
+            emits_at_close=self.final,
+            holds_us=self.kind.size_us,
+        )
+
+    def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
+        """The epoch's rows as one row per key and window."""
+        last_end = f"({TIME} - pmod({TIME}, {self.kind.slide_us}L) + {self.kind.size_us}L)"
+        marked = self.clock.marked(df, times, f"{last_end} <= {times.watermark_us}L")
+        hashed = self.clock.with_sides(self.stage, marked).withColumn(
+            HASH, f.expr(hash_sql(self.keys.names, self.hash_bits))
+        )
+        grouped = placed(
+            hashed.withColumn(END, f.expr(last_end)),
+            shape.boundaries,
+            shape.aggregate_first,
+            [*self.clock.group, END, *self.keys.quoted],
+            [*self.folding.columns, *self.clock.columns],
+            lambda rows: self._in_every_window(rows, times),
+        )
+        return grouped.select(
+            f.col(HASH).alias(STATE_HASH),
+            f.col(END).alias(BUCKET),
+            *self.keys.renamed,
+            *self.folding.partials.names,
+            *self.clock.received.names,
+        )
+
+    def _in_every_window(self, rows: DataFrame, times: Times) -> DataFrame:
+        """Each row once for every open window that it is in; rows that are not on time stay as they are."""
+        number = -(-self.kind.size_us // self.kind.slide_us)
+        if number == 1:
+            return rows
+        ends = ", ".join(f"{END} - {i * self.kind.slide_us}L" for i in range(number))
+        ends_sql = f"explode(if({FLAG} = {ON_TIME}, array({ends}), array({END})))"
+        others = [f.col(quoted(name)) for name in rows.columns if name != END]
+        closed = "" if times.watermark_us is None else f" and {END} > {times.watermark_us}L"
+        spread = rows.select(*others, f.expr(ends_sql).alias(END))
+        return spread.where(f"{FLAG} <> {ON_TIME} or ({END} > {TIME}{closed})")
+
+    def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """Merge an epoch's partial values into their windows, and let go of the windows that are final."""
+        judged = self.clock.judge(rows)
+        touched = self._sorted(judged.on_time)
+        found = spine.lookup(touched.select([BUCKET, STATE_HASH, *self.state.keys.names]))
+        stored = self.folding.merge(
+            [single(column) for column in found.values.columns],
+            [single(touched[name]) for name in self.folding.partials.names],
+        )
+        keys = [single(touched[name]) for name in self.state.keys.names]
+        live = pa.repeat(pa.scalar(True), touched.num_rows)
+        head = [single(touched[BUCKET]), single(touched[STATE_HASH]), live]
+        layer = pa.table([*head, *keys, *stored], self.state.changes)
+        closed = self._closed(spine, times)
+        output = self._results(closed if self.final else layer)
+        added = touched.num_rows - int(np.count_nonzero(found.mask)) - closed.num_rows
+        return Changes(layer, {"out": output, **judged.outputs}, added, judged.counts, judged.newest_us)
+
+    def _closed(self, spine: Spine, times: Times) -> pa.Table:
+        if times.watermark_us is None:
+            return self.state.changes.empty_table()
+        return spine.rows(last_bucket=times.watermark_us)
+
+    def _results(self, rows: pa.Table) -> pa.Table:
+        end = np.asarray(single(rows[BUCKET]))
+        kind = self.output.field(WINDOW_END).type
+        keys = [single(rows[name]) for name in self.state.keys.names]
+        values = self.folding.finish([single(rows[name]) for name in self.state.values.names])
+        start = as_timestamps(end - self.kind.size_us, kind)
+        return pa.table([*keys, start, as_timestamps(end, kind), *values], self.output)
+
+    def _sorted(self, rows: pa.Table) -> pa.Table:
+        keys = [single(rows[name]) for name in self.state.keys.names]
+        bucket, h = (np.asarray(single(rows[name])) for name in (BUCKET, STATE_HASH))
+        return take_rows(rows, canonical_order(bucket, h, keys))
+
+
+def bind_window(
+    stage: str, node: WindowAggregate, df: DataFrame, clock: Clock, ansi: bool, hash_bits: int
+) -> WindowOperator:
+    """Work out the types of a windowed aggregate over a DataFrame that has the input's schema."""
+    assert isinstance(node.window.kind, Sliding)
+    keys = BoundKeys.of(stage, df.schema, node.keys)
+    folding = bind_folding(stage, df, node.aggregates, ansi)
+    output = window_output(keys, clock, folding)
+    received = [(STATE_HASH, pa.int64()), (BUCKET, pa.int64()), *keys.stored, *folding.partials]
+    return WindowOperator(
+        stage,
+        keys,
+        folding,
+        clock,
+        node.window.kind,
+        node.window.emit == "final",
+        pa.schema([*received, *clock.received]),
+        StateSchema(keys.stored, folding.stored),
+        arrow_schema(stage, output),
+        output,
+        hash_bits,
+        window_description(node, keys, folding, hash_bits),
+    )
+
+
+def window_output(keys: BoundKeys, clock: Clock, folding: Folding) -> t.StructType:
+    """Keys, the window, the aggregates."""
+    window = [t.StructField(name, clock.timestamp, True) for name in (WINDOW_START, WINDOW_END)]
+    return t.StructType([*keys.fields, *window, *folding.fields])
+
+
+def window_description(node: WindowAggregate, keys: BoundKeys, folding: Folding, hash_bits: int) -> Json:
+    """What must not change while there is state."""
+    return {
+        "operator": str(node.window.kind),
+        "keys": keys.description,
+        "aggregates": folding.description,
+        "hash_bits": hash_bits,
+    }
