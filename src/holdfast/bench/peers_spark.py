@@ -35,8 +35,6 @@ PROGRESS_UPDATES_MAX = 10_000
 SESSION_CONF = {
     "spark.driver.memory": "4g",
     "spark.ui.enabled": "false",
-    # As in a session that Holdfast makes for a local master; it is faster for all sides.
-    "spark.shuffle.compress": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": str(TASKS),
     "spark.sql.streaming.numRecentProgressUpdates": str(PROGRESS_UPDATES_MAX),
