@@ -181,8 +181,11 @@ def test_the_other_detectors_flag_what_is_planted() -> None:
     assert list(reached('crashpoints.reach("a.b")\nreach(name)')) == ["a.b", None]
     assert names_read("limits.A\nfrom x import B\nC = 1") == {"limits", "A"}
     assert matching_lines(UNFINISHED, "x = 1  # TODO later\nbefore nowhere") == [1]
-    elsewhere = "/".join(["open('", "root", "x')"])
-    assert matching_lines(MACHINE_PATH, f"{elsewhere}\nopen('in/work/x')\n'{{base}}/work/x'") == [1]
+    # Put together, so that this file holds no such path itself.
+    elsewhere, inside, joined = (
+        "/".join([start, "root", "x')"]) for start in ("open('", "open('in", "'{base}")
+    )
+    assert matching_lines(MACHINE_PATH, f"{elsewhere}\n{inside}\n{joined}") == [1]
 
 
 @pytest.mark.parametrize("package", COLUMNAR)

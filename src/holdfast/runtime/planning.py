@@ -108,7 +108,7 @@ def _watermark(
         InputClock(
             newest.get(origin.id),
             _frontier(tx, origin, part.empty_until, _column(stage, origin, timing)),
-            idle=part.rows == 0 and _idle(rt, tx, stage.name, origin),
+            idle=part.rows == 0 and _idle(rt, tx, origin),
         )
         for origin, part in taken.items()
     ]
@@ -151,7 +151,7 @@ def _settled(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     return epochs.open_plan(tx, row) is None and next_plan(rt, tx, stage, row) is None
 
 
-def _idle(rt: Runtime, tx: sa.Connection, stage: str, origin: Input) -> bool:
+def _idle(rt: Runtime, tx: sa.Connection, origin: Input) -> bool:
     """Whether an input that offers nothing has been silent for longer than the flow wants to wait for it."""
     if origin.kind == "source":
         idle_after_us = rt.plan.sources[origin.name].idle_after_us
@@ -160,7 +160,7 @@ def _idle(rt: Runtime, tx: sa.Connection, stage: str, origin: Input) -> bool:
     if epochs.open_plan(tx, stage_row(tx, producer.name)) is not None:
         return False
     offers = [(upstream, _offers(tx, producer, upstream)[1]) for upstream in producer.spec.inputs]
-    return all(not _rows(units) and _idle(rt, tx, producer.name, upstream) for upstream, units in offers)
+    return all(not _rows(units) and _idle(rt, tx, upstream) for upstream, units in offers)
 
 
 def _rows(units: list[ledger_inputs.Unit]) -> int:

@@ -92,10 +92,9 @@ class StageLoop:
         rt, name, epoch = self._rt, self._stage.name, row.head + 1
         with rt.ledger.read() as tx:
             before = epochs.manifest_of(tx, row, row.head) or {}
+            inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
         state_rows = before.get("state_rows", 0) + outcome.keys_added
         segments = outcome.segment_rows
-        with rt.ledger.read() as tx:
-            inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
         manifest = {
             "rows_in": plan.rows,
             "rows_out": {port: segment["rows"] for port, segment in segments.items()},

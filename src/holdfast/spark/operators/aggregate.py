@@ -50,20 +50,10 @@ class AggregateOperator:
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Merge an epoch's partial values into the stored ones."""
-        rows = self._sorted(rows)
-        found = spine.lookup(rows.select([BUCKET, STATE_HASH, *self.state.keys.names]))
-        stored = self.folding.merge(
-            [single(column) for column in found.values.columns],
-            [single(rows[name]) for name in self.folding.partials.names],
-        )
-        keys = [single(rows[name]) for name in self.state.keys.names]
-        live = pa.repeat(pa.scalar(True), rows.num_rows)
-        layer = pa.table(
-            [single(rows[BUCKET]), single(rows[STATE_HASH]), live, *keys, *stored], self.state.changes
-        )
-        output = pa.table([*keys, *self.folding.finish(stored)], self.output)
-        added = rows.num_rows - int(np.count_nonzero(found.mask))
-        return Changes(layer, {"out": output}, added)
+        layer, added = self.folding.upsert(self._sorted(rows), spine)
+        keys = [single(layer[name]) for name in self.state.keys.names]
+        values = self.folding.finish([single(layer[name]) for name in self.state.values.names])
+        return Changes(layer, {"out": pa.table([*keys, *values], self.output)}, added)
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         h = np.asarray(single(rows[STATE_HASH]))

@@ -6,7 +6,7 @@ its own off the lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from holdfast.flow.aggregates import Aggregate
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator, partials
 from holdfast.state.canonical import Ints, group_starts
+from holdfast.state.schema import BUCKET, HASH, single
+from holdfast.state.spine import Spine
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,19 @@ class Folding:
             old, new = old[mine:], new[news:]
         return stored
 
+    def upsert(self, rows: pa.Table, spine: Spine) -> tuple[pa.Table, int]:
+        """Merge an epoch's rows, in canonical order, into the state; the changed state rows, and how many are new."""
+        state = spine.schema
+        found = spine.lookup(rows.select(state.needles.names))
+        stored = self.merge(
+            [single(column) for column in found.values.columns],
+            [single(rows[name]) for name in self.partials.names],
+        )
+        live = pa.repeat(pa.scalar(True), rows.num_rows)
+        keys = [single(rows[name]) for name in state.keys.names]
+        layer = pa.table([single(rows[BUCKET]), single(rows[HASH]), live, *keys, *stored], state.changes)
+        return layer, rows.num_rows - int(np.count_nonzero(found.mask))
+
     def begin(self, new: Columns) -> Columns:
         """Stored values where there was nothing before."""
         rows = len(new[0])
@@ -129,13 +144,13 @@ def bind_folding(
     return Folding(tuple(_bind_one(stage, df, name, aggregate, ansi) for name, aggregate in aggregates))
 
 
-def typed(stage: str, df: DataFrame, what: str, select: Callable[[DataFrame], DataFrame]) -> t.StructType:
-    """The types that Spark gives to expressions of the user's."""
+def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:
+    """The types that Spark gives to aggregate expressions."""
     try:
-        return select(df).schema
+        return df.agg(*(f.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions))).schema
     except AnalysisException as error:
         raise PlanError(
-            f"{what} cannot be computed: {error.getMessage() or error}",
+            f"aggregate {name!r} cannot be computed: {error.getMessage() or error}",
             operation="bind",
             stage=stage,
             hint=f"The columns are {', '.join(df.columns)}.",
@@ -149,11 +164,6 @@ def _bind_one(stage: str, df: DataFrame, name: str, aggregate: Aggregate, ansi: 
     types = arrow_schema(stage, _typed(stage, df, name, sql)).types
     bound = accumulator(name, aggregate, types, arrow_schema(stage, whole).types[0], ansi)
     return BoundAggregate(tuple(sql), bound, result, aggregate.function)
-
-
-def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:
-    columns = [f.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions)]
-    return typed(stage, df, f"aggregate {name!r}", lambda rows: rows.agg(*columns))
 
 
 def _taken(columns: Columns, rows: Ints) -> Columns:

@@ -97,20 +97,10 @@ class WindowOperator:
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Merge an epoch's partial values into their windows, and let go of the windows that are final."""
         judged = self.clock.judge(rows)
-        touched = self._sorted(judged.on_time)
-        found = spine.lookup(touched.select([BUCKET, STATE_HASH, *self.state.keys.names]))
-        stored = self.folding.merge(
-            [single(column) for column in found.values.columns],
-            [single(touched[name]) for name in self.folding.partials.names],
-        )
-        keys = [single(touched[name]) for name in self.state.keys.names]
-        live = pa.repeat(pa.scalar(True), touched.num_rows)
-        head = [single(touched[BUCKET]), single(touched[STATE_HASH]), live]
-        layer = pa.table([*head, *keys, *stored], self.state.changes)
+        layer, added = self.folding.upsert(self._sorted(judged.on_time), spine)
         closed = self._closed(spine, times)
-        output = self._results(closed if self.final else layer)
-        added = touched.num_rows - int(np.count_nonzero(found.mask)) - closed.num_rows
-        return Changes(layer, {"out": output, **judged.outputs}, added, judged.counts, judged.newest_us)
+        outputs = {"out": self._results(closed if self.final else layer), **judged.outputs}
+        return Changes(layer, outputs, added - closed.num_rows, judged.counts, judged.newest_us)
 
     def _closed(self, spine: Spine, times: Times) -> pa.Table:
         if times.watermark_us is None:
