@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from batch import read_sink
+from batch import plans, read_sink
 
 MINUTE_US = 60_000_000
 # An hour before midnight, UTC; central Europe puts its clocks forward in the same night.
@@ -63,15 +60,6 @@ def at(*seconds: float | None) -> pa.Array:
     """Times by their seconds after the start."""
     values = [None if s is None else START_US + int(s * 1_000_000) for s in seconds]
     return pa.array(values, pa.int64()).cast(UTC_TIME)
-
-
-def plans(work: Path, stage: str) -> list[dict[str, object]]:
-    """The recorded plans of a stage, in order of their epochs."""
-    with closing(sqlite3.connect(work / "ledger.db")) as connection:
-        found = connection.execute(
-            "select body from plans where stage = ? order by epoch, version", (stage,)
-        ).fetchall()
-    return [json.loads(body) for (body,) in found]
 
 
 def watermark_of_rows(work: Path, stage: str, rows: int, per_epoch: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from batch import read_sink
+from batch import WAYS, assert_way, read_sink, source
 from event_time import MINUTE_US, START_US, UTC_TIME, at, events, ids_of, micros, watermark_of_rows
 from holdfast.ledger.status import status
 
@@ -27,13 +27,15 @@ def run(
     within: str = "10 minutes",
     tasks: int = 3,
     bits: int = 64,
+    way: str = "spark",
 ) -> None:
     shutil.rmtree(home, ignore_errors=True)
     flow = hf.Flow("dedup")
-    rows = flow.source("rows", hf.rows(table, per_epoch=per_epoch))
+    rows = flow.source("rows", source(home, table, per_epoch, way))
     unique = rows.dedup(*(ids or ("key",)), time="ts", within=within).named("unique")
     unique.to(hf.parquet(str(home / "out"))).late_to(hf.parquet(str(home / "late")))
     flow.run(home / "work", until_idle=True, spark=spark, tasks=tasks, hash_bits=bits)
+    assert_way(home / "work", "unique", way)
 
 
 def accepted(home: Path) -> list[int]:
@@ -77,8 +79,9 @@ def model(
     bits=st.sampled_from([64, 8]),
     within=st.sampled_from([5, 10, 45]),
     disorder=st.sampled_from([0, 10, 60]),
+    way=st.sampled_from(WAYS),
 )
-@settings(max_examples=settings().max_examples // 20)
+@settings(max_examples=settings().max_examples // 14)
 def test_any_epochs_tasks_and_order_equal_the_model(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
@@ -88,10 +91,11 @@ def test_any_epochs_tasks_and_order_equal_the_model(
     bits,
     within,
     disorder,
+    way,
 ) -> None:
     home = tmp_path_factory.getbasetemp() / "dedup"
     table = keyed(seed, 120, disorder * MINUTE_US)
-    run(spark, home, table, per_epoch=per_epoch, within=f"{within} minutes", tasks=tasks, bits=bits)
+    run(spark, home, table, per_epoch=per_epoch, within=f"{within} minutes", tasks=tasks, bits=bits, way=way)
     watermark = watermark_of_rows(home / "work", "unique", table.num_rows, per_epoch)
     through, late_rows = model(table, watermark, per_epoch, within * MINUTE_US)
     # Which of several rows with one id, time and epoch goes through is settled by a hash: compare what they are.

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from batch import assert_same_rows, batch, last_per_key, read_sink
+from batch import WAYS, assert_same_rows, assert_way, batch, last_per_key, read_sink, source
 
 AGGREGATES = {
     "n": hf.count(),
@@ -70,13 +70,15 @@ def check_equals_batch(
     per_epoch: int,
     tasks: int,
     bits: int,
+    way: str = "spark",
 ) -> None:
     shutil.rmtree(home, ignore_errors=True)
     out = home / "out"
     flow = hf.Flow("property")
-    rows = flow.source("rows", hf.rows(table, per_epoch=per_epoch))
+    rows = flow.source("rows", source(home, table, per_epoch, way))
     rows.group_by(*keys).agg(**AGGREGATES).named("totals").to(hf.parquet(str(out)))
     report = flow.run(home / "work", until_idle=True, spark=spark, tasks=tasks, hash_bits=bits)
+    assert_way(home / "work", "totals", "spark" if "k2" in keys else way)
     assert report.stages["totals"].epochs == -(-table.num_rows // per_epoch)
     sql = {name: aggregate.sql() for name, aggregate in AGGREGATES.items()}
     expected = batch(spark, spark.createDataFrame(table), keys, sql)
@@ -89,13 +91,14 @@ def check_equals_batch(
     per_epoch=st.integers(3, 20),
     tasks=st.integers(1, 5),
     bits=st.sampled_from([64, 8]),
+    way=st.sampled_from(WAYS),
 )
-@settings(max_examples=12)
+@settings(max_examples=18)
 def test_any_epochs_and_tasks_equal_a_batch(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data, keys, per_epoch, tasks, bits
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, data, keys, per_epoch, tasks, bits, way
 ) -> None:
     home = tmp_path_factory.getbasetemp() / "property"
-    check_equals_batch(spark, home, pa.Table.from_pylist(data, SCHEMA), keys, per_epoch, tasks, bits)
+    check_equals_batch(spark, home, pa.Table.from_pylist(data, SCHEMA), keys, per_epoch, tasks, bits, way)
 
 
 def test_nan_groups_with_nan_and_minus_zero_with_zero_across_epochs(

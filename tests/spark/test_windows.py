@@ -15,8 +15,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import holdfast as hf
-from batch import assert_same_rows, batch, read_sink, write_files
-from event_time import MINUTE_US, START_US, at, events, ids_of, micros, plans, watermark_of_rows
+from batch import (
+    WAYS,
+    assert_same_rows,
+    assert_way,
+    batch,
+    plans,
+    read_sink,
+    source,
+    write_files,
+)
+from event_time import MINUTE_US, START_US, at, events, ids_of, micros, watermark_of_rows
 from holdfast.core.errors import PlanError
 from holdfast.ledger.status import status
 
@@ -31,6 +40,8 @@ AGGREGATES = {
     "ids": hf.approx_distinct("id"),
 }
 EXACT = {name: a.sql() for name, a in AGGREGATES.items() if name != "ids"}
+# What tasks can compute without Spark SQL.
+LIFTED = [name for name in AGGREGATES if name not in ("head", "tail", "ids")]
 KINDS = {
     "tumbling": {"tumbling": "10 minutes"},
     "sliding": {"sliding": ("15 minutes", "5 minutes")},
@@ -50,15 +61,23 @@ def run(
     tasks: int = 3,
     bits: int = 64,
     drain: bool = True,
+    way: str = "spark",
     **window: object,
 ) -> None:
     shutil.rmtree(home, ignore_errors=True)
     flow = hf.Flow("windows")
-    rows = flow.source("rows", hf.rows(table, per_epoch=per_epoch))
+    rows = flow.source("rows", source(home, table, per_epoch, way))
     grouped = rows.group_by("k").window("ts", late=late, **window)  # type: ignore[arg-type]
-    stream = grouped.agg(**AGGREGATES).named("w").to(hf.parquet(str(home / "out")))
+    aggregates = {name: AGGREGATES[name] for name in (LIFTED if way == "direct" else AGGREGATES)}
+    stream = grouped.agg(**aggregates).named("w").to(hf.parquet(str(home / "out")))
     stream.late_to(hf.parquet(str(home / "late")))
     flow.run(home / "work", until_idle=True, drain=drain, spark=spark, tasks=tasks, hash_bits=bits)
+    assert_way(home / "work", "w", way)
+
+
+def exact(way: str) -> dict[str, str]:
+    """The aggregates that a batch computes exactly, as SQL."""
+    return {name: sql for name, sql in EXACT.items() if way == "spark" or name in LIFTED}
 
 
 def found(spark: SparkSession, home: Path) -> DataFrame:
@@ -66,7 +85,9 @@ def found(spark: SparkSession, home: Path) -> DataFrame:
     return spark.read.parquet(str(home / "out")).drop("epoch", "ids")
 
 
-def expected_windows(spark: SparkSession, table: pa.Table, watermark: np.ndarray, kind: str) -> DataFrame:
+def expected_windows(
+    spark: SparkSession, table: pa.Table, watermark: np.ndarray, kind: str, aggregates: dict[str, str]
+) -> DataFrame:
     """A batch over the windows of each row that were open when it came."""
     size, slide = (minutes * MINUTE_US for minutes in SIZES_US[kind])
     known = table.append_column("time", pa.array(micros(table["ts"]))).append_column("w", pa.array(watermark))
@@ -77,7 +98,7 @@ def expected_windows(spark: SparkSession, table: pa.Table, watermark: np.ndarray
     timed = windows.selectExpr(
         "id", "k", "v", f"timestamp_micros(e - {size}L) as window_start", "timestamp_micros(e) as window_end"
     )
-    return batch(spark, timed, ["k", "window_start", "window_end"], EXACT)
+    return batch(spark, timed, ["k", "window_start", "window_end"], aggregates)
 
 
 def late_ids(home: Path) -> list[int]:
@@ -91,8 +112,9 @@ def late_ids(home: Path) -> list[int]:
     tasks=st.integers(1, 4),
     bits=st.sampled_from([64, 8]),
     disorder=st.sampled_from([0, 10, 60]),
+    way=st.sampled_from(WAYS),
 )
-@settings(max_examples=settings().max_examples // 20)
+@settings(max_examples=settings().max_examples // 14)
 def test_any_epochs_tasks_and_order_equal_a_batch_of_the_rows_that_were_not_late(
     spark: SparkSession,
     tmp_path_factory: pytest.TempPathFactory,
@@ -102,12 +124,13 @@ def test_any_epochs_tasks_and_order_equal_a_batch_of_the_rows_that_were_not_late
     tasks,
     bits,
     disorder,
+    way,
 ) -> None:
     home = tmp_path_factory.getbasetemp() / "windows"
     table = events(seed, 90, disorder_us=disorder * MINUTE_US, nulls=0.1)
-    run(spark, home, table, per_epoch=per_epoch, tasks=tasks, bits=bits, **KINDS[kind])
+    run(spark, home, table, per_epoch=per_epoch, tasks=tasks, bits=bits, way=way, **KINDS[kind])
     watermark = watermark_of_rows(home / "work", "w", table.num_rows, per_epoch)
-    assert_same_rows(found(spark, home), expected_windows(spark, table, watermark, kind))
+    assert_same_rows(found(spark, home), expected_windows(spark, table, watermark, kind, exact(way)))
     size, slide = (minutes * MINUTE_US for minutes in SIZES_US[kind])
     time = micros(table["ts"])
     missing = np.asarray(table["ts"].is_null())
@@ -126,18 +149,20 @@ def test_any_epochs_tasks_and_order_equal_a_batch_of_the_rows_that_were_not_late
     tasks=st.integers(1, 4),
     bits=st.sampled_from([64, 8]),
     gap=st.sampled_from([1, 4, 15]),
+    way=st.sampled_from(WAYS),
 )
-@settings(max_examples=settings().max_examples // 25)
+@settings(max_examples=settings().max_examples // 18)
 def test_sessions_equal_sparks_own_whatever_the_epochs_and_tasks(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed, per_epoch, tasks, bits, gap
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, seed, per_epoch, tasks, bits, gap, way
 ) -> None:
     home = tmp_path_factory.getbasetemp() / "sessions"
     table = events(seed, 120, keys=3, disorder_us=10 * MINUTE_US, nulls=0.05)
-    run(spark, home, table, per_epoch=per_epoch, tasks=tasks, bits=bits, session=f"{gap} minutes")
+    run(spark, home, table, per_epoch=per_epoch, tasks=tasks, bits=bits, way=way, session=f"{gap} minutes")
+    sql = exact(way)
     rows = spark.createDataFrame(table).where("ts is not null")
     window = f.session_window("ts", f"{gap} minutes").alias("window")
-    grouped = rows.groupBy("k", window).agg(*(f.expr(sql).alias(name) for name, sql in EXACT.items()))
-    expected = grouped.selectExpr("k", "window.start as window_start", "window.end as window_end", *EXACT)
+    grouped = rows.groupBy("k", window).agg(*(f.expr(text).alias(name) for name, text in sql.items()))
+    expected = grouped.selectExpr("k", "window.start as window_start", "window.end as window_end", *sql)
     assert_same_rows(found(spark, home), expected)
     assert late_ids(home) == np.flatnonzero(np.asarray(table["ts"].is_null())).tolist()
     assert status(home / "work")["stages"]["w"]["state_rows"] == 0
@@ -247,7 +272,7 @@ def test_updates_give_every_change_and_the_last_is_the_batch(spark: SparkSession
         changes.groupBy(*keys).agg(f.max_by(f.struct(*EXACT), "epoch").alias("row")).select(*keys, "row.*")
     )
     watermark = np.full(table.num_rows, np.iinfo(np.int64).min)
-    assert_same_rows(newest, expected_windows(spark, table, watermark, "tumbling"))
+    assert_same_rows(newest, expected_windows(spark, table, watermark, "tumbling", EXACT))
     assert changes.count() > newest.count()
     assert changes.groupBy(*keys, "epoch").count().where("count > 1").count() == 0
 

@@ -57,6 +57,7 @@ def without_horizon(rows: DataFrame) -> DataFrame:
 
 SIDES: Mapping[str, Side] = {
     "holdfast": partial(holdfast_side, build=unique),
+    "holdfast_through_spark": partial(holdfast_side, build=unique, direct=False),
     "spark_within_watermark": partial(
         peers_spark.spark_rocksdb, query=within_watermark, output_mode="append"
     ),
@@ -147,7 +148,11 @@ def bytes_per_id(filled: Json) -> Figure:
 
 
 def figures_of(rounds: Rounds) -> list[Figure]:
-    """Throughput relative to each other side that took part: its time over ours."""
-    if "holdfast" not in rounds:
-        return []
-    return [ratio(f"vs_{peer}", rounds[peer], rounds["holdfast"]) for peer in rounds if peer != "holdfast"]
+    """Throughput relative to each of Spark's sides that took part, either way in: its time over ours."""
+    ways = {"holdfast": "vs", "holdfast_through_spark": "through_spark_vs"}
+    return [
+        ratio(f"{name}_{peer}", rounds[peer], rounds[side])
+        for side, name in ways.items()
+        for peer in rounds
+        if side in rounds and peer not in ways
+    ]

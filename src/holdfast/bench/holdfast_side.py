@@ -21,14 +21,15 @@ TASKS = 2
 Build = Callable[[Stream], Stream]
 
 
-def holdfast_side(spark: SparkSession, made: DataSet, *, build: Build) -> list[float]:
+def holdfast_side(spark: SparkSession, made: DataSet, *, build: Build, direct: bool = True) -> list[float]:
     """Feed the files one an epoch to a flow from an empty state; discard the output.
 
     Returns the seconds from one commit to the next, in the order of the files, so that nothing that delays
-    an epoch (merging, shipping, sweeping) is left out.
+    an epoch (merging, shipping, sweeping) is left out. Without `direct`, rows take the way through Spark SQL
+    that they take behind code of the user's.
     """
     with scratch(made.files) as work_dir:
-        done = run_flow(spark, made.directory, work_dir, made.schema, build)
+        done = run_flow(spark, made.directory, work_dir, made.schema, build, direct)
     if done.aside.get("late"):
         raise RuntimeError(f"{done.aside['late']} rows were late: other sides would do other work")
     return commit_to_commit(done)
@@ -39,11 +40,13 @@ def running_aggregate(rows: Stream) -> Stream:
     return rows.group_by("k").agg(s=sum("v"), n=count()).named("totals")
 
 
-def run_flow(spark: SparkSession, inputs: Path, work_dir: Path, schema: str, build: Build) -> StageProgress:
+def run_flow(
+    spark: SparkSession, inputs: Path, work_dir: Path, schema: str, build: Build, direct: bool = True
+) -> StageProgress:
     """Run a flow of one stage over all files of a directory, one an epoch, and say how it went."""
     flow = Flow("bench")
     build(flow.source("rows", files(str(inputs), schema=schema, max_files_per_epoch=1))).to(discard())
-    [done] = flow.run(work_dir, until_idle=True, spark=spark, tasks=TASKS).stages.values()
+    [done] = flow.run(work_dir, until_idle=True, spark=spark, tasks=TASKS, direct=direct).stages.values()
     return done
 
 

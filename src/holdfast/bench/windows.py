@@ -69,10 +69,14 @@ def spark_side(slide: str | None) -> Side:
     return partial(peers_spark.spark_rocksdb, query=query, output_mode="append")
 
 
-SIDES = ("holdfast", "spark_rocksdb")
+SIDES = ("holdfast", "holdfast_through_spark", "spark_rocksdb")
 KINDS: Mapping[str, Mapping[str, Side]] = {
-    "tumbling": {"holdfast": partial(holdfast_side, build=tumbling), "spark_rocksdb": spark_side(None)},
-    "sliding": {"holdfast": partial(holdfast_side, build=sliding), "spark_rocksdb": spark_side(SLIDE)},
+    kind: {
+        "holdfast": partial(holdfast_side, build=build),
+        "holdfast_through_spark": partial(holdfast_side, build=build, direct=False),
+        "spark_rocksdb": spark_side(slide),
+    }
+    for kind, build, slide in (("tumbling", tumbling, None), ("sliding", sliding, SLIDE))
 }
 
 BARS = {
@@ -143,4 +147,9 @@ def figures_of(kind: str, rounds: Rounds) -> list[Figure]:
         return []
     theirs, ours = rounds["spark_rocksdb"], rounds["holdfast"]
     name = f"{kind}_vs_spark_rocksdb"
-    return [ratio(name, theirs, ours), ratio(f"{name}_mean", theirs, ours, statistics.mean)]
+    figures = [ratio(name, theirs, ours), ratio(f"{name}_mean", theirs, ours, statistics.mean)]
+    if "holdfast_through_spark" in rounds:
+        figures.append(
+            ratio(f"{kind}_through_spark_vs_spark_rocksdb", theirs, rounds["holdfast_through_spark"])
+        )
+    return figures

@@ -28,6 +28,9 @@ OPEN_RUNS_MAX = 1024
 # Bloom filters take this many bits a key: with four bits set in one word, about 2% false positives.
 BLOOM_BITS_PER_KEY = 12
 
+# Tasks that may each read all of an epoch's rows themselves: with more, the exchange between them is cheaper.
+DIRECT_TASKS_MAX = 8
+
 # What one epoch may take from its inputs unless the flow says otherwise.
 EPOCH_ROWS_MAX = 4_000_000
 EPOCH_BYTES_MAX = 1 << 30

@@ -75,6 +75,11 @@ class StageSpec:
         """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
         return _untouched(self.prefix, origin)
 
+    @property
+    def reads_each_once(self) -> bool:
+        """Whether no input is read twice."""
+        return len(_leaves(self.prefix)) == len(self.inputs)
+
     def fingerprint(self) -> str:
         """Changes when the stage's description or the source text of its functions does."""
         return hashlib.blake2b(_describe_stage(self).encode(), digest_size=8).hexdigest()

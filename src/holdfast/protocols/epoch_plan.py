@@ -20,6 +20,7 @@ class EpochPlan:
     now_ms: int  # what the epoch calls the present time
     watermark_us: int | None = None  # by which rows are late and windows closed
     floor: int | None = None  # of the base state: buckets below it do not exist
+    direct: bool = False  # whether tasks read the inputs themselves
 
     def with_fingerprint(self, fingerprint: str) -> EpochPlan:
         """The same ranges for other code: a plan without a manifest may be replaced."""
@@ -36,6 +37,7 @@ class EpochPlan:
             "now_ms": self.now_ms,
             "watermark_us": self.watermark_us,
             "floor": self.floor,
+            "direct": self.direct,
         }
 
     @classmethod
@@ -52,4 +54,5 @@ class EpochPlan:
             body["now_ms"],
             body["watermark_us"],
             body["floor"],
+            body.get("direct", False),
         )

@@ -74,6 +74,7 @@ class Runtime:
     generation: int
     tasks: int
     progress: Progress
+    direct: bool = True  # whether tasks may read files themselves
     alarm: Alarm = field(default_factory=Alarm)
     pins: Pins = field(default_factory=Pins)
     stopping: Event = field(default_factory=Event)

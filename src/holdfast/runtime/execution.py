@@ -15,7 +15,8 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.sources.files import unglobbed
 from holdfast.spark.bind import BoundStage
-from holdfast.spark.epoch import Outcome, run_epoch
+from holdfast.spark.direct import DirectFile
+from holdfast.spark.epoch import Outcome, Reads, run_epoch
 from holdfast.spark.operators.contract import Shape, Times
 from holdfast.spark.task import TaskPlan
 from holdfast.state.layer import LayerInfo
@@ -39,13 +40,15 @@ def execute(
 
     `scratch` gives the segments of epochs that a channel no longer keeps; without it, they are an error.
     """
-    frames = _frames(rt, stage, plan, scratch) if plan.rows else {}
+    reads: Reads = {}
+    if plan.rows:
+        reads = (_files if plan.direct and stage.direct else _frames)(rt, stage, plan, scratch)
     shape = Shape(plan.boundaries, plan.aggregate_first)
     times = Times(plan.watermark_us, plan.now_ms * 1_000)
     directory = attempt_directory(stage.name, attempt)
     task_plan = TaskPlan(str(rt.root), directory, shape, tuple(spine), plan.floor, times)
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
-        return run_epoch(rt.spark, stage, frames, task_plan, tag)
+        return run_epoch(rt.spark, stage, reads, task_plan, tag)
 
 
 def layer_info(row: LayerRow) -> LayerInfo:
@@ -63,18 +66,33 @@ def _frames(
 ) -> dict[Input, DataFrame]:
     frames = {}
     for origin in stage.spec.inputs:
-        start, stop = plan.ranges[origin.id]
         if origin.kind == "source":
-            with rt.ledger.read() as tx:
-                items = ledger_inputs.items(tx, origin.name, start, stop)
-            frames[origin] = rt.sources[origin.name].read(rt.spark, items)
+            frames[origin] = rt.sources[origin.name].read(rt.spark, _items(rt, origin, plan))
         else:
-            frames[origin] = _channel(rt, origin, _segment_files(rt, origin, start, stop, scratch))
+            frames[origin] = _channel(rt, origin, _segment_files(rt, origin, plan, scratch))
     return frames
 
 
-def _segment_files(rt: Runtime, origin: Input, start: int, stop: int, scratch: Scratch | None) -> list[Json]:
-    """The files of a channel's epochs; none that held rows is passed over."""
+def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | None) -> list[DirectFile]:
+    found = []
+    for number, origin in enumerate(stage.spec.inputs):
+        if origin.kind == "source":
+            paths = rt.sources[origin.name].paths(_items(rt, origin, plan))
+            found += [DirectFile(path, number, None) for path in paths]
+        else:
+            names = [file["path"] for file in _segment_files(rt, origin, plan, scratch)]
+            found += [DirectFile(str(rt.root / name), number, name) for name in names]
+    return found
+
+
+def _items(rt: Runtime, origin: Input, plan: EpochPlan) -> list[ledger_inputs.Item]:
+    with rt.ledger.read() as tx:
+        return ledger_inputs.items(tx, origin.name, *plan.ranges[origin.id])
+
+
+def _segment_files(rt: Runtime, origin: Input, plan: EpochPlan, scratch: Scratch | None) -> list[Json]:
+    """The files of a channel's epochs, all there; none that held rows is passed over."""
+    start, stop = plan.ranges[origin.id]
     with rt.ledger.read() as tx:
         held = ledger_inputs.rows_written(tx, origin.name, origin.port, start, stop)
         kept = {s.epoch: s.files for s in ledger_inputs.segments(tx, origin.name, origin.port, start, stop)}
@@ -86,15 +104,15 @@ def _segment_files(rt: Runtime, origin: Input, start: int, stop: int, scratch: S
             found += scratch(origin, epoch)
         else:
             raise StorageError(f"epoch {epoch} of {origin.id} is no longer kept", operation="read channel")
+    for file in found:
+        wrong = fault(rt.root, file, deep=False)
+        if wrong:
+            raise LostFileError(file["path"], wrong)
     return found
 
 
 def _channel(rt: Runtime, origin: Input, files: list[Json]) -> DataFrame:
     schema = rt.stages[origin.name].output
-    for file in files:
-        wrong = fault(rt.root, file, deep=False)
-        if wrong:
-            raise LostFileError(file["path"], wrong)
     if not files:
         return rt.spark.createDataFrame([], schema)
     return rt.spark.read.schema(schema).parquet(*(unglobbed(str(rt.root / file["path"])) for file in files))

@@ -38,6 +38,7 @@ class Flow(FlowDescription):
         tasks: int | None = None,
         hash_bits: int = 64,
         observe: Callable[[Progress], None] | None = None,
+        direct: bool = True,
     ) -> Report:
         """Run the flow in this process; with `until_idle`, until all that the sources hold has gone through.
 
@@ -46,7 +47,8 @@ class Flow(FlowDescription):
 
         A work directory is held by one process: `wait` waits for another to let go of it, `take_over`
         deposes it. `tasks` is how many tasks share a stage's state (by default one a core). `hash_bits`
-        cuts the key hash, which only tests want.
+        cuts the key hash, which only tests want. `direct=False` sends all rows through Spark SQL, also where
+        tasks could read files themselves.
         """
         if loader.is_importing():
             raise FlowImportError(
@@ -70,6 +72,7 @@ class Flow(FlowDescription):
             hash_bits,
             drain,
             observe,
+            direct,
         )
         return worker.run(plan(self), work_dir, options)
 

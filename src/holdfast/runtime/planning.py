@@ -67,6 +67,16 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         time.time_ns() // 1_000_000,
         reached,
         timing.floor(before.get("watermark_us")) if timing else None,
+        rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
+    )
+
+
+def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -> bool:
+    """Whether all that an epoch takes lies in files that tasks can read; segments always do."""
+    sources = ((origin.name, part) for origin, part in taken.items() if origin.kind == "source")
+    return all(
+        rt.sources[name].direct(ledger_inputs.items(tx, name, part.start, part.stop))
+        for name, part in sources
     )
 
 

@@ -60,6 +60,7 @@ class RunOptions:
     hash_bits: int = 64
     drain: bool = False
     observe: Callable[[Progress], None] | None = None
+    direct: bool = True
 
 
 def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
@@ -129,7 +130,7 @@ def _prepare(
             stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)
     tasks = options.tasks or _cores(spark)
     named = {stage.name: stage for stage in bound}
-    return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, Progress())
+    return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, Progress(), options.direct)
 
 
 def _source(name: str, description: SourceDescription) -> Source:

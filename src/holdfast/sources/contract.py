@@ -23,5 +23,11 @@ class Source(Protocol):
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The rows of items; an item that is gone or not what it was is an InputError."""
 
+    def direct(self, items: Sequence[Item]) -> bool:
+        """Whether items are Parquet files with exactly the columns of the schema, for tasks to read themselves."""
+
+    def paths(self, items: Sequence[Item]) -> list[str]:
+        """The files of items that are `direct`; one that is gone or not what it was is an InputError."""
+
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """The most items and the most rows that an epoch may take, where the flow says so."""

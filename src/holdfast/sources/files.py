@@ -6,6 +6,7 @@ discovered, and it is never read if they have changed since.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,11 @@ from pyspark.sql import types as t
 from holdfast.core.errors import InputError
 from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.inputs import Item
+from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.bind import parse_schema
+
+# Spark marks files whose old dates are in the calendar of their day, and converts them when it reads them.
+_OLD_CALENDAR = b"org.apache.spark.legacy"
 
 
 class Files:
@@ -29,6 +34,7 @@ class Files:
         self._description = description
         self._directory = Path(description.path).resolve()
         self._schema = parse_schema(name, description.schema)
+        self._arrow = arrow_schema(name, self._schema)
 
     def schema(self) -> t.StructType:
         """The declared columns."""
@@ -46,31 +52,47 @@ class Files:
                 operation="discover",
                 hint="Make the directory, or mend its permissions.",
             ) from error
-        return [
-            Item(name, self._rows(name), size, {"bytes": size, "mtime_ns": mtime_ns})
-            for mtime_ns, name, size in found
-        ]
+        return [self._item(name, size, mtime_ns) for mtime_ns, name, size in found]
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """Read files as they were when they were discovered."""
-        paths = [self._checked(item) for item in items]
+        paths = [unglobbed(path) for path in self.paths(items)]
         if not paths:
             return spark.createDataFrame([], self._schema)
         return spark.read.schema(self._schema).parquet(*paths)
+
+    def direct(self, items: Sequence[Item]) -> bool:
+        """As far as their footers said when they were discovered."""
+        declared = _signature(self._arrow)
+        return all(item.body.get("columns") == declared for item in items)
+
+    def paths(self, items: Sequence[Item]) -> list[str]:
+        """Files as they were when they were discovered."""
+        return [self._checked(item) for item in items]
 
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """As the flow says."""
         return self._description.max_files_per_epoch, self._description.max_rows_per_epoch
 
-    def _rows(self, name: str) -> int:
+    def _item(self, name: str, size: int, mtime_ns: int) -> Item:
         try:
-            return int(pq.read_metadata(self._directory / name).num_rows)
+            footer = pq.read_metadata(self._directory / name)
+            body = {"bytes": size, "mtime_ns": mtime_ns, "columns": self._found(footer)}
+            return Item(name, int(footer.num_rows), size, body)
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(
                 f"source {self._name!r}: {name} is not a whole Parquet file: {error}",
                 operation="discover",
                 hint="Mend or remove it. Write files elsewhere and rename them into the directory when complete.",
             ) from error
+
+    def _found(self, footer: pq.FileMetaData) -> str | None:
+        """The signature of the declared columns as a file has them; None if only Spark knows how to read them."""
+        schema = footer.schema.to_arrow_schema()
+        twice = any(schema.names.count(name) != 1 for name in self._arrow.names)
+        if twice or any(key.startswith(_OLD_CALENDAR) for key in footer.metadata or {}):
+            return None
+        return _signature(pa.schema([schema.field(name) for name in self._arrow.names]))
 
     def _checked(self, item: Item) -> str:
         path = self._directory / item.identity
@@ -86,7 +108,13 @@ class Files:
                 operation="read",
                 hint="Put the file back as it was, with its modification time.",
             )
-        return unglobbed(str(path))
+        return str(path)
+
+
+def _signature(columns: pa.Schema) -> str:
+    """Names and types, short."""
+    text = repr([(field.name, str(field.type)) for field in columns])
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def unglobbed(path: str) -> str:

@@ -39,6 +39,14 @@ class Rows:
             return spark.createDataFrame([], self.schema())
         return spark.createDataFrame(pa.concat_tables(tables))
 
+    def direct(self, items: Sequence[Item]) -> bool:
+        """They are in this process, not in files."""
+        return False
+
+    def paths(self, items: Sequence[Item]) -> list[str]:
+        """None: see `direct`."""
+        return []
+
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """One slice an epoch."""
         return 1, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ class BoundStage:
     output: t.StructType
     arrow_output: pa.Schema
     fingerprint: str
+    direct: bool  # whether its tasks can read its inputs themselves
 
     @property
     def name(self) -> str:
@@ -67,7 +68,16 @@ def _bind_stage(
     output = operator.output_ddl if operator else rows
     # The mode decides what an overflow does, so a plan made under the other is a plan of other code.
     fingerprint = f"{spec.fingerprint()}-{'ansi' if ansi else 'legacy'}"
-    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint)
+    inputs = [schemas[origin.id] for origin in spec.inputs]
+    direct = operator is not None and operator.direct is not None and _as_they_are(spec, inputs, rows)
+    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint, direct)
+
+
+def _as_they_are(spec: StageSpec, inputs: Sequence[t.StructType], rows: t.StructType) -> bool:
+    """Whether the rows of all inputs reach the operator untouched, each once, in columns of the same types."""
+    kinds = {field.name: field.dataType for field in rows.fields}
+    untouched = all(spec.reads_as_is(origin) for origin in spec.inputs) and spec.reads_each_once
+    return untouched and all({field.name: field.dataType for field in one.fields} == kinds for one in inputs)
 
 
 def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Operator | None:

@@ -15,17 +15,22 @@ from holdfast.core.errors import HoldfastError, InputError
 from holdfast.core.json import Json
 from holdfast.flow.planner import Input
 from holdfast.spark.bind import BoundStage, event_rows
+from holdfast.spark.direct import DirectFile
 from holdfast.spark.keys import hash_sql
 from holdfast.spark.task import (
     ERROR_MARK,
     RESULT,
     ROW_HASH,
     ClosingTask,
+    DirectTask,
     StatefulTask,
     StatelessTask,
     TaskPlan,
 )
 from holdfast.state.run import LostFileError, lost_path
+
+# What a job reads: DataFrames by input, or the files that its tasks read themselves.
+Reads = Mapping[Input, DataFrame] | Sequence[DirectFile]
 
 
 class SparkJobError(InputError):
@@ -61,14 +66,12 @@ class Outcome:
         }
 
 
-def run_epoch(
-    spark: SparkSession, stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan, tag: str
-) -> Outcome:
+def run_epoch(spark: SparkSession, stage: BoundStage, reads: Reads, plan: TaskPlan, tag: str) -> Outcome:
     """Run the job of one attempt, under a tag by which it can be interrupted; no inputs, nothing to read."""
     reports: list[Json] = []
-    if inputs:
-        df = event_rows(stage.spec, {origin.id: df for origin, df in inputs.items()})
-        reports = run_tagged(spark, _job(stage, df, plan), tag)
+    if reads:
+        job = _job(stage, reads, plan) if isinstance(reads, Mapping) else _direct(spark, stage, reads, plan)
+        reports = run_tagged(spark, job, tag)
     return outcome(stage, [*reports, *_closed(spark, stage, plan, tag, reports)])
 
 
@@ -81,7 +84,7 @@ def _closed(
     if operator is None or operator.timing is None or plan.times.watermark_us is None or not absent:
         return []
     task = ClosingTask(StatefulTask(plan, operator), absent)
-    closed = run_tagged(spark, spark.range(0, tasks, 1, tasks).mapInArrow(task, RESULT), tag)
+    closed = run_tagged(spark, _one_row_a_task(spark, tasks).mapInArrow(task, RESULT), tag)
     return [report for report in closed if report["part"] in absent]
 
 
@@ -101,7 +104,18 @@ def run_tagged(spark: SparkSession, df: DataFrame, tag: str) -> list[Json]:
     return sorted(reports, key=lambda report: report["part"])
 
 
-def _job(stage: BoundStage, df: DataFrame, plan: TaskPlan) -> DataFrame:
+def _direct(spark: SparkSession, stage: BoundStage, files: Sequence[DirectFile], plan: TaskPlan) -> DataFrame:
+    assert stage.operator is not None
+    task = DirectTask(plan, stage.operator, tuple(files))
+    return _one_row_a_task(spark, plan.shape.tasks).mapInArrow(task, RESULT)
+
+
+def _one_row_a_task(spark: SparkSession, tasks: int) -> DataFrame:
+    return spark.range(0, tasks, 1, tasks)
+
+
+def _job(stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan) -> DataFrame:
+    df = event_rows(stage.spec, {origin.id: df for origin, df in inputs.items()})
     if stage.operator is None:
         columns = [field.name for field in stage.arrow_output]
         exact = [field.name for field in stage.output.fields if _exact(field.dataType.typeName())]

@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 from holdfast.core import limits
 from holdfast.core.errors import PlanError
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.hashing import can_hash
 
 PREFIX = "__hf_"
 HASH = f"{PREFIX}h"
@@ -95,6 +96,12 @@ class BoundKeys:
     def renamed(self) -> list[Column]:
         """The columns under the names that the state gives them."""
         return [f.col(name).alias(f"k{i}") for i, name in enumerate(self.quoted)]
+
+    @property
+    def hashable(self) -> bool:
+        """Whether a task can hash and compare them as Spark does: floats would have to be normalised first."""
+        inexact = (t.FloatType, t.DoubleType)
+        return all(can_hash(k.dataType) and not isinstance(k.dataType, inexact) for k in self.fields)
 
     @property
     def description(self) -> str:

@@ -23,11 +23,15 @@ from holdfast.channels.segments import SegmentWriter
 from holdfast.core import crashpoints
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
-from holdfast.spark.operators.contract import Operator, Shape, Times
+from holdfast.spark.direct import DirectFile, read_rows
+from holdfast.spark.operators.contract import Changes, Operator, Shape, Times
 from holdfast.state.digest import digest
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.schema import conform
 from holdfast.state.spine import Spine
+
+# How many keys an epoch touched, and what came of it.
+Came = tuple[int, Changes]
 
 RESULT = "part int, body string"
 ROW_HASH = "__hf_row"
@@ -59,15 +63,24 @@ class StatefulTask:
         with marked_errors():
             yield result_row(self._report(list(batches)))
 
-    def _report(self, received: list[pa.RecordBatch]) -> Json:
+    def _report(self, batches: list[pa.RecordBatch]) -> Json:
         part, name = task_name()
         slots = self.plan.shape.slots(part)
         spine = Spine(Path(self.plan.root), self.operator.state, self.plan.layers, slots, self.plan.floor)
-        if received:
-            return self._run(conform(pa.Table.from_batches(received), self.operator.received), spine, name)
-        if self._closes(spine):
-            return self._run(self.operator.received.empty_table(), spine, name)
-        return {}
+        started = time.perf_counter()
+        came = self._changes(batches, spine)
+        if came is None and self._closes(spine):
+            came = self._received(self.operator.received.empty_table(), spine)
+        return self._written(came, spine, name, started) if came else {}
+
+    def _changes(self, batches: list[pa.RecordBatch], spine: Spine) -> Came | None:
+        """What came of the epoch's rows, None if there were none."""
+        if not batches:
+            return None
+        return self._received(conform(pa.Table.from_batches(batches), self.operator.received), spine)
+
+    def _received(self, rows: pa.Table, spine: Spine) -> Came:
+        return rows.num_rows, self.operator.apply(rows, spine, self.plan.times)
 
     def _closes(self, spine: Spine) -> bool:
         """Whether the watermark ends something of this task's, told without opening a file."""
@@ -77,16 +90,15 @@ class StatefulTask:
         buckets = spine.live_buckets()
         return bool(buckets.size) and int(buckets[0]) <= timing.closing(watermark_us)
 
-    def _run(self, rows: pa.Table, spine: Spine, name: str) -> Json:
-        started = time.perf_counter()
+    def _written(self, came: Came, spine: Spine, name: str, started: float) -> Json:
         root, slots = spine.root, spine.slots
-        changes = self.operator.apply(rows, spine, self.plan.times)
+        keys, changes = came
         crashpoints.reach("task.before_layer")
         prefix = f"{self.plan.directory}/layer-{name}"
         runs = write_layer(root, prefix, changes.layer, self.operator.state, slots)
         crashpoints.reach("task.after_layer")
         segments = {
-            port: _written(
+            port: _segment(
                 SegmentWriter(root, f"{self.plan.directory}/{port}-{name}.parquet", table.schema), table
             )
             for port, table in changes.outputs.items()
@@ -97,13 +109,28 @@ class StatefulTask:
             "segments": segments,
             "state_digest": digest(changes.layer),
             "digests": {port: digest(table) for port, table in changes.outputs.items()},
-            "keys": rows.num_rows,
+            "keys": keys,
             "keys_added": changes.keys_added,
             "counts": dict(changes.counts),
             "newest_us": list(changes.newest_us),
             "holds": list(changes.holds),
             "operator_ms": (time.perf_counter() - started) * 1000,
         }
+
+
+@dataclass(frozen=True)
+class DirectTask(StatefulTask):
+    """Takes its rows from the epoch's files itself; what Spark gives it only says that there is a task."""
+
+    files: tuple[DirectFile, ...]
+
+    def _changes(self, batches: list[pa.RecordBatch], spine: Spine) -> Came | None:
+        assert self.operator.direct is not None
+        rows = read_rows(self.files, self.operator.direct, self.operator.hash_bits, spine.slots)
+        if rows is None:
+            return None
+        changes = self.operator.apply_rows(rows, spine, self.plan.times)
+        return changes.layer.num_rows, changes
 
 
 @dataclass(frozen=True)
@@ -170,6 +197,6 @@ def result_row(body: Json) -> pa.RecordBatch:
     )
 
 
-def _written(writer: SegmentWriter, table: pa.Table) -> list[Json]:
+def _segment(writer: SegmentWriter, table: pa.Table) -> list[Json]:
     writer.write(table)
     return writer.close()

@@ -37,7 +37,7 @@ from holdfast.state.schema import BUCKET, HASH, LIVE, StateSchema, single
 _KEYS = b"holdfast.keys"
 _LIVE = b"holdfast.live"
 _BLOOM = b"holdfast.bloom"
-_LOST = re.compile(r"lost file: (.+?\.arrow)\b")
+_LOST = re.compile(r"lost file: (.+?\.(?:arrow|parquet))\b")
 
 
 class RunJson(TypedDict):
@@ -103,7 +103,7 @@ class RunInfo:
 
 
 class LostFileError(StorageError):
-    """A run that a manifest names is missing or torn; `path` says which, relative to the root."""
+    """A file that a manifest names is missing or torn; `path` says which, relative to the root."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(

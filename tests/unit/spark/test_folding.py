@@ -21,9 +21,12 @@ from pyspark.sql import types as t
 
 import holdfast as hf
 from holdfast.core.errors import InputError
+from holdfast.spark.keys import HASH as KEY_HASH
+from holdfast.spark.keys import BoundKeys
 from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator
 from holdfast.spark.operators.folding import BoundAggregate, Folding
 from holdfast.spark.operators.hyperloglog import REGISTERS, REGISTERS_TYPE
+from holdfast.state.schema import single
 
 NAN = math.nan
 PICKED = pa.struct([("t", pa.float64()), ("tie", pa.int64()), ("x", pa.string())])
@@ -56,12 +59,14 @@ def folding(*names: str, ansi: bool = False) -> Folding:
     def bound(name: str) -> BoundAggregate:
         aggregate, types, final = AGGREGATES[name]
         made = accumulator(name, aggregate, types, final, ansi)
-        return BoundAggregate((), made, t.StructField(name, t.NullType()), aggregate.function)
+        field = t.StructField(name, t.NullType())
+        return BoundAggregate((), made, field, aggregate.function, aggregate.expression)
 
     return Folding(tuple(bound(name) for name in names or AGGREGATES))
 
 
 ALL = folding()
+LIFTED = folding(*(name for name in AGGREGATES if name not in ("first", "last", "distinct")))
 
 
 def partials_of(row: Row) -> list[object]:
@@ -137,6 +142,78 @@ def test_folding_equals_merging_one_row_after_the_other(rows: list[list[Row]]) -
             assert near(value, expected, slack_of(group)), (name, value, expected, group)
 
 
+INPUT = pa.schema(
+    [
+        ("whole", pa.int64()),
+        ("double", pa.float64()),
+        ("money", pa.decimal128(10, 2)),
+        ("order", pa.float64()),
+        ("label", pa.string()),
+    ]
+)
+KEY = BoundKeys(("label",), (t.StructField("label", t.StringType()),), pa.schema([("k0", pa.string())]))
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    columns = [[row[i] for row in rows] for i in range(len(INPUT))]
+    return pa.table([pa.array(c, kind) for c, kind in zip(columns, INPUT.types, strict=True)], schema=INPUT)
+
+
+@given(groups)
+@example([[NOTHING]])
+def test_lifted_rows_are_the_partials_of_single_rows(rows: list[list[Row]]) -> None:
+    together = [row for group in rows for row in group]
+    lifted = dict(zip(LIFTED.partials.names, LIFTED.lift(table_of(together)), strict=True))
+    assert [column.type for column in lifted.values()] == LIFTED.partials.types
+    kept = [i for i in range(len(ALL.partials)) if i not in (6, 7, 17)]
+    for column, i in zip(lifted.values(), kept, strict=True):
+        assert repr(column.to_pylist()) == repr(arrays(together)[i].to_pylist())
+
+
+def test_a_lifted_variance_breaks_where_sparks_does() -> None:
+    one = folding("spread").lift(pa.table({"double": [1.0, math.inf, NAN, None]}))
+    assert repr([column.to_pylist() for column in one]) == repr(
+        [[1, 1, 1, 0], [1.0, math.inf, NAN, 0.0], [0.0, NAN, NAN, 0.0]]
+    )
+
+
+def test_columns_are_lifted_only_from_types_whose_sums_spark_computes_alike() -> None:
+    kinds = dict(zip(INPUT.names, INPUT.types, strict=True))
+    assert LIFTED.columns_of(kinds) == [
+        "whole", "whole", "double", "order", "order", "label", "double", "double", "money", "money"
+    ]  # fmt: skip
+    assert LIFTED.columns_of({**kinds, "double": pa.string()}) is None
+    assert LIFTED.columns_of({**kinds, "whole": pa.float64()}) is None
+    assert folding("first").columns_of(kinds) is None
+    assert folding("distinct").columns_of({"pair": pa.int64()}) is None
+
+
+@given(groups, st.integers(1, 3))
+@settings(max_examples=settings().max_examples * 6 // 10)
+def test_rows_folded_by_bucket_and_key_are_the_groups_of_plain_python(
+    rows: list[list[Row]], buckets: int
+) -> None:
+    together = [row for group in rows for row in group]
+    bucket = np.arange(len(together), dtype=np.int64) % buckets
+    h = pa.array([HASHES[row[4]] % 3 for row in together], pa.int64())  # different keys share a hash
+    folded = LIFTED.fold(table_of(together).append_column(KEY_HASH, h), bucket, KEY)
+    model: dict[tuple[int, str | None], list[Row]] = {}
+    for row, b in zip(together, bucket.tolist(), strict=True):
+        model.setdefault((b, row[4]), []).append(row)
+    places = list(zip(folded["_bucket"].to_pylist(), folded["_h"].to_pylist(), strict=True))
+    assert places == sorted(places)
+    found = LIFTED.finish([single(folded[name]) for name in LIFTED.partials.names])
+    names = [aggregate.field.name for aggregate in LIFTED.aggregates]
+    results = zip(*(column.to_pylist() for column in found), strict=True)
+    keys = zip(folded["_bucket"].to_pylist(), folded["k0"].to_pylist(), strict=True)
+    got = dict(zip(keys, results, strict=True))
+    assert got.keys() == model.keys()
+    for key, values in got.items():
+        expected = in_python(model[key])
+        for name, value in zip(names, values, strict=True):
+            assert near(value, expected[name], slack_of(model[key])), (key, name)
+
+
 def wrapped(total: int) -> int:
     return (total + 2**63) % 2**64 - 2**63
 
@@ -198,7 +275,7 @@ class Chain(Accumulator):
 def chain() -> Folding:
     Chain.calls = 0
     made = Chain("chain", False, (pa.string(),), pa.string())
-    return Folding((BoundAggregate((), made, t.StructField("chain", t.StringType()), "chain"),))
+    return Folding((BoundAggregate((), made, t.StructField("chain", t.StringType()), "chain", "x"),))
 
 
 @given(st.lists(st.lists(st.characters(codec="ascii"), min_size=1, max_size=40), max_size=20), st.randoms())

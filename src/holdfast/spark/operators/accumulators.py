@@ -46,6 +46,14 @@ class Accumulator:
         """Two stored values as one, where the rows of `left` came first; none is missing."""
         return self.merge(left, right)
 
+    def lifts(self, kind: pa.DataType) -> bool:
+        """Whether `lift` can take a column of this type."""
+        return False
+
+    def lift(self, x: pa.Array) -> Columns:
+        """The partial values of single rows, to be combined like stored ones."""
+        raise NotImplementedError
+
     def finish(self, state: Columns) -> pa.Array:
         """The aggregate's value."""
         return state[0]
@@ -66,6 +74,12 @@ class Count(Accumulator):
     def merge(self, old: Columns, new: Columns) -> Columns:
         return [pc.add(pc.fill_null(old[0], 0), new[0])]
 
+    def lifts(self, kind: pa.DataType) -> bool:
+        return True
+
+    def lift(self, x: pa.Array) -> Columns:
+        return [_present(x)]
+
 
 class SumInteger(Accumulator):
     """sum of integers: bigint, which wraps or refuses as the session's ANSI mode says."""
@@ -76,6 +90,12 @@ class SumInteger(Accumulator):
         self.overflow(((left ^ total) & (right ^ total)) < 0)
         return [_either(pa.array(total), old[0], new[0])]
 
+    def lifts(self, kind: pa.DataType) -> bool:
+        return pa.types.is_signed_integer(kind)
+
+    def lift(self, x: pa.Array) -> Columns:
+        return [x.cast(pa.int64())]
+
 
 class SumDouble(Accumulator):
     """sum of floating point numbers; inexact in its last bits, as declared for such columns."""
@@ -83,6 +103,12 @@ class SumDouble(Accumulator):
     def merge(self, old: Columns, new: Columns) -> Columns:
         total = pc.add(pc.fill_null(old[0], 0.0), pc.fill_null(new[0], 0.0))
         return [_either(total, old[0], new[0])]
+
+    def lifts(self, kind: pa.DataType) -> bool:
+        return pa.types.is_floating(kind)
+
+    def lift(self, x: pa.Array) -> Columns:
+        return [x.cast(pa.float64())]
 
 
 class SumDecimal(Accumulator):
@@ -98,6 +124,12 @@ class SumDecimal(Accumulator):
         count = pc.add(pc.fill_null(old[1], 0), new[1])
         return [pc.if_else(pc.equal(count, 0), pa.scalar(None, self.stored[0]), values), count]
 
+    def lifts(self, kind: pa.DataType) -> bool:
+        return pa.types.is_decimal(kind)
+
+    def lift(self, x: pa.Array) -> Columns:
+        return [x.cast(self.stored[0]), _present(x)]
+
 
 class Extreme(Accumulator):
     """min and max of anything that Arrow can compare; NaN is the largest number."""
@@ -106,6 +138,12 @@ class Extreme(Accumulator):
 
     def merge(self, old: Columns, new: Columns) -> Columns:
         return [pc.if_else(_beats(new[0], old[0], self.largest), new[0], old[0])]
+
+    def lifts(self, kind: pa.DataType) -> bool:
+        return kind == self.stored[0]
+
+    def lift(self, x: pa.Array) -> Columns:
+        return [x]
 
 
 class Largest(Extreme):
@@ -152,6 +190,12 @@ class AverageDouble(Accumulator):
         total = pc.add(pc.fill_null(old[0], 0.0), pc.fill_null(new[0], 0.0))
         return [total, pc.add(pc.fill_null(old[1], 0), new[1])]
 
+    def lifts(self, kind: pa.DataType) -> bool:
+        return _is_number(kind)
+
+    def lift(self, x: pa.Array) -> Columns:
+        return [x.cast(pa.float64(), safe=False), _present(x)]
+
     def finish(self, state: Columns) -> pa.Array:
         count = pc.if_else(pc.equal(state[1], 0), pa.scalar(None, pa.int64()), state[1])
         return pc.divide(state[0], count.cast(pa.float64()))
@@ -187,6 +231,18 @@ class Variance(Accumulator):
             mean = np.where(both, mean_old + delta * share, np.where(n_new > 0, mean_new, mean_old))
             m2 = np.where(both, m2_old + m2_new + delta * delta * n_old * share, m2_old + m2_new)
         return [pa.array(n.astype(np.int64)), pa.array(mean), pa.array(m2)]
+
+    def lifts(self, kind: pa.DataType) -> bool:
+        return _is_number(kind)
+
+    def lift(self, x: pa.Array) -> Columns:
+        mean = _doubles(x.cast(pa.float64(), safe=False))
+        with np.errstate(invalid="ignore"):
+            return [
+                _present(x),
+                pa.array(mean),
+                pa.array(mean - mean),
+            ]  # the last is NaN where Spark's would be
 
     def finish(self, state: Columns) -> pa.Array:
         n, m2 = _longs(state[0]), _doubles(state[2])
@@ -303,6 +359,15 @@ def _beats(new: pa.Array, old: pa.Array, largest: bool) -> pa.Array:
 def _overflown(columns: Columns) -> pa.Array:
     """A sum that is null although values were counted has overflowed before."""
     return pc.and_(pc.is_null(columns[0]), pc.greater(pc.fill_null(columns[1], 0), 0))
+
+
+def _present(column: pa.Array) -> pa.Array:
+    """1 where there is a value, 0 elsewhere."""
+    return column.is_valid().cast(pa.int64())
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)
 
 
 def _wide(type_: pa.DataType) -> pa.DataType:

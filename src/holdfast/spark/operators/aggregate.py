@@ -18,8 +18,8 @@ from holdfast.core.json import Json
 from holdfast.flow.nodes import RunningAggregate
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
-from holdfast.spark.operators.contract import Changes, Shape, Times
-from holdfast.spark.operators.folding import Folding, bind_folding
+from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
+from holdfast.spark.operators.folding import Folding, bind_folding, direct_of
 from holdfast.state.canonical import canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
@@ -38,6 +38,7 @@ class AggregateOperator:
     output_ddl: t.StructType
     hash_bits: int
     description: Json
+    direct: Direct | None
     timing: None = None
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
@@ -50,7 +51,14 @@ class AggregateOperator:
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Merge an epoch's partial values into the stored ones."""
-        layer, added = self.folding.upsert(self._sorted(rows), spine)
+        return self._merged(self._sorted(rows), spine)
+
+    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """Aggregate an epoch's rows, and merge what comes of it into the stored values."""
+        return self._merged(self.folding.fold(rows, np.zeros(rows.num_rows, np.int64), self.keys), spine)
+
+    def _merged(self, rows: pa.Table, spine: Spine) -> Changes:
+        layer, added = self.folding.upsert(rows, spine)
         keys = [single(layer[name]) for name in self.state.keys.names]
         values = self.folding.finish([single(layer[name]) for name in self.state.values.names])
         return Changes(layer, {"out": pa.table([*keys, *values], self.output)}, added)
@@ -84,4 +92,5 @@ def bind_aggregate(
             "aggregates": folding.description,
             "hash_bits": hash_bits,
         },
+        direct_of(keys, folding, arrow_schema(stage, df.schema)),
     )

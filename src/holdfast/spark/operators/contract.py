@@ -55,6 +55,14 @@ class Changes:
     holds: Sequence[tuple[int, int]] = ()  # (bucket, the smallest event time of a row held back in it)
 
 
+@dataclass(frozen=True)
+class Direct:
+    """What a task needs to take rows from files itself, instead of from Spark."""
+
+    keys: tuple[str, ...]  # columns whose hash says which task a row belongs to
+    columns: tuple[str, ...]  # all that `apply_rows` looks at
+
+
 class Operator(Protocol):
     """A stateful operator, bound to its types. It is pickled into the tasks."""
 
@@ -71,6 +79,10 @@ class Operator(Protocol):
         """The columns of its output."""
 
     @property
+    def hash_bits(self) -> int:
+        """How much of the key hash is used."""
+
+    @property
     def description(self) -> Json:
         """What must not change while there is state."""
 
@@ -83,3 +95,10 @@ class Operator(Protocol):
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """The part in NumPy and Arrow; `rows` is empty in an epoch that only closes."""
+
+    @property
+    def direct(self) -> Direct | None:
+        """How `apply_rows` is fed; None if only Spark SQL can prepare the rows."""
+
+    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """Both parts at once, on a task's own rows as the input has them, with their hash and their input."""

@@ -11,6 +11,7 @@ no longer make a row on time a duplicate is dropped by slices.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +23,15 @@ from holdfast.core import limits
 from holdfast.core.json import Json
 from holdfast.flow.nodes import Dedup
 from holdfast.protocols.watermark import Timing
+from holdfast.spark.hashing import hash_columns
 from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, quoted, sent, unfit_for_comparison
-from holdfast.spark.operators.contract import Changes, Shape, Times
+from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import (
     INPUT,
     ON_TIME,
     REASONS,
-    TOO_FAR,
     Clock,
     counted,
-    newest_of,
 )
 from holdfast.state.canonical import Bools, Ints, canonical_order, group_starts
 from holdfast.state.schema import HASH as STATE_HASH
@@ -39,6 +39,9 @@ from holdfast.state.schema import StateSchema, single, take_rows
 from holdfast.state.spine import Spine
 
 DIGEST = f"{PREFIX}d"
+
+# A constant in front changes the seed for all that follows: the second half of 128 bits.
+_DIGEST_SEED = 1
 
 _STATE = StateSchema(pa.schema([("digest", pa.int64())]), pa.schema([("time", pa.int64())]))
 
@@ -55,6 +58,7 @@ class DedupOperator:
     output_ddl: t.StructType
     hash_bits: int
     description: Json
+    direct: Direct | None
     state: StateSchema = _STATE
 
     @property
@@ -68,14 +72,20 @@ class DedupOperator:
         Every column that crosses into Python costs as much as the state work on it, so what a task can work out
         from the others is not sent.
         """
-        # A constant in front changes the seed for all that follows: the second half of 128 bits.
-        digest = f.expr(hash_sql(self.ids.names, seed=1))
+        digest = f.expr(hash_sql(self.ids.names, seed=_DIGEST_SEED))
         hashed = df.withColumn(HASH, f.expr(hash_sql(self.ids.names, self.hash_bits))).withColumn(
             DIGEST, digest
         )
         marks = [f.col(HASH).alias(STATE_HASH), *(f.col(name) for name in self._marks)]
         columns = [f.col(quoted(name)).alias(f"c{i}") for i, name in enumerate(self.clock.side.names)]
         return sent(hashed, shape.boundaries).select(*marks, *columns)
+
+    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """The same from rows as the input has them."""
+        digest = hash_columns([single(rows[name]) for name in self.ids.names], seed=_DIGEST_SEED)
+        origin = [rows[INPUT]] if self.clock.inputs > 1 else []
+        columns = [rows[HASH], pa.array(digest), *origin, *(rows[name] for name in self.clock.side.names)]
+        return self.apply(pa.table(columns, self.received), spine, times)
 
     @property
     def _marks(self) -> list[str]:
@@ -84,7 +94,7 @@ class DedupOperator:
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Let through what is new, and remember it."""
         times_us = self._micros(rows)
-        flags = self.clock.flags(times_us, times, times.watermark_us)
+        flags = self.clock.flags(times_us, times, partial(np.add, 1))
         on_time = self._ordered(take_rows(rows, np.flatnonzero(flags == ON_TIME)))
         h, digest = (np.asarray(single(on_time[name])) for name in (STATE_HASH, DIGEST))
         time = np.asarray(self._micros(on_time))
@@ -103,7 +113,7 @@ class DedupOperator:
             outputs,
             len(accepted) - self._expired(spine, times),
             {reason: count for reason, count in counts.items() if count},
-            self._newest(rows, times_us, flags),
+            self.clock.newest(rows, times_us, flags),
         )
 
     def _micros(self, rows: pa.Table) -> pa.Array:
@@ -170,13 +180,6 @@ class DedupOperator:
                 sides[port] = self._columns(self._ordered(chosen))
         return sides
 
-    def _newest(self, rows: pa.Table, times_us: pa.Array, flags: np.ndarray) -> list[int | None]:
-        near = flags != TOO_FAR
-        if self.clock.inputs == 1:
-            return newest_of(times_us, [near])
-        origin = np.asarray(single(rows[INPUT]))
-        return newest_of(times_us, [near & (origin == i) for i in range(self.clock.inputs)])
-
 
 def bind_dedup(stage: str, node: Dedup, df: DataFrame, clock: Clock, hash_bits: int) -> DedupOperator:
     """Work out the types of a dedup over a DataFrame that has the input's schema."""
@@ -200,4 +203,5 @@ def bind_dedup(stage: str, node: Dedup, df: DataFrame, clock: Clock, hash_bits: 
             "within": f"{node.within_us} us",
             "hash_bits": hash_bits,
         },
+        Direct(ids.names, tuple(clock.side.names)) if ids.hashable else None,
     )

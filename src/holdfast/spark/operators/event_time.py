@@ -7,7 +7,7 @@ equal rows, each with its number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +20,11 @@ from holdfast.core.errors import PlanError
 from holdfast.flow.flow import LATE, QUARANTINE
 from holdfast.flow.windows import EventTime
 from holdfast.spark.arrow_types import arrow_schema
-from holdfast.spark.keys import PREFIX, hash_sql, quoted, unfit_for_comparison
-from holdfast.spark.operators.contract import Times
-from holdfast.state.canonical import Bools, Ints, canonical_order
+from holdfast.spark.hashing import can_hash, hash_columns
+from holdfast.spark.keys import PREFIX, BoundKeys, hash_sql, quoted, unfit_for_comparison
+from holdfast.spark.operators.contract import Direct, Times
+from holdfast.spark.operators.folding import Folding, direct_of
+from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import single, take_rows
 
 TIME = f"{PREFIX}t"
@@ -97,15 +99,23 @@ class Clock:
             cases.append(f"when {late_sql} then {TOO_LATE}")
         return timed.withColumn(FLAG, f.expr(f"cast(case {' '.join(cases)} else {ON_TIME} end as tinyint)"))
 
-    def flags(self, micros: pa.Array, times: Times, late_before_us: int | None) -> np.ndarray:
-        """What `marked` says, for rows that reach the task with their time."""
+    def micros(self, rows: pa.Table) -> pa.Array:
+        """Event times as numbers."""
+        return single(rows[self.time.column]).view(pa.int64())
+
+    def flags(self, micros: pa.Array, times: Times, ends: Callable[[Ints], Ints]) -> np.ndarray:
+        """What `marked` says, for rows that reach the task with their time.
+
+        A row is too late once the watermark has reached what `ends` gives for its time.
+        """
         known = np.asarray(micros.fill_null(times.now_us))
         flags = np.full(len(known), ON_TIME, np.int8)
-        if late_before_us is not None:
-            flags[known < late_before_us] = TOO_LATE
+        if times.watermark_us is not None:
+            flags[ends(known) <= times.watermark_us] = TOO_LATE
         if self.time.max_ahead_us is not None:
             flags[known > times.now_us + self.time.max_ahead_us] = TOO_FAR
-        flags[np.asarray(micros.is_null())] = NO_TIME
+        if micros.null_count:
+            flags[np.asarray(micros.is_null())] = NO_TIME
         return flags
 
     def with_sides(self, stage: str, marked: DataFrame) -> DataFrame:
@@ -160,6 +170,40 @@ class Clock:
                 outputs[port] = self._side_rows(rows, chosen, counts)
         return Judged(take_rows(rows, np.flatnonzero(~others)), outputs, counted(flags, counts), newest)
 
+    def judge_rows(self, rows: pa.Table, flags: np.ndarray) -> Judged:
+        """Tell rows on time from the others, where each stands for itself."""
+        newest = self.newest(rows, self.micros(rows), flags)
+        on_time = flags == ON_TIME
+        if on_time.all():
+            return Judged(rows, {}, {}, newest)
+        outputs = {}
+        for port in sorted(self.ports):
+            chosen = np.flatnonzero(np.isin(flags, [flag for flag, (_, to) in REASONS.items() if to == port]))
+            if chosen.size:
+                outputs[port] = self._in_order(take_rows(rows.select(self.side.names), chosen))
+        return Judged(take_rows(rows, np.flatnonzero(on_time)), outputs, counted(flags), newest)
+
+    def newest(self, rows: pa.Table, micros: pa.Array, flags: np.ndarray) -> list[int | None]:
+        """The largest time of each input, but for rows from too far in the future."""
+        near = flags != TOO_FAR
+        if self.inputs == 1:
+            return [_largest(micros.filter(pa.array(near)))]
+        origin = np.asarray(single(rows[INPUT]))
+        return [_largest(micros.filter(pa.array(near & (origin == i)))) for i in range(self.inputs)]
+
+    def _in_order(self, rows: pa.Table) -> pa.Table:
+        columns = [single(column) for column in rows.columns]
+        h = hash_columns(columns)
+        structs = pa.StructArray.from_arrays(columns, fields=list(self.side))
+        return take_rows(rows, canonical_order(np.zeros(len(h), np.int64), h, [structs])).cast(self.side)
+
+    def direct(self, keys: BoundKeys, folding: Folding, schema: t.StructType) -> Direct | None:
+        """How a task takes the rows of windows itself; rows that leave by a side port are ordered by their hash."""
+        if self.ports and not all(can_hash(field.dataType) for field in schema.fields):
+            return None
+        others = [self.time.column, *(self.side.names if self.ports else ())]
+        return direct_of(keys, folding, self.side, others)
+
     def _side_rows(self, rows: pa.Table, chosen: Ints, counts: Ints) -> pa.Table:
         h = np.asarray(single(rows[SIDE_HASH]))[chosen]
         structs = single(rows[SIDE]).take(pa.array(chosen))
@@ -184,11 +228,6 @@ def as_timestamps(micros: Ints, kind: pa.DataType) -> pa.Array:
         if kind.tz is None
         else pa.array(micros).view(kind)
     )
-
-
-def newest_of(times: pa.Array, inputs: Sequence[Bools]) -> list[int | None]:
-    """The largest time among the rows of each input."""
-    return [_largest(times.filter(pa.array(mask))) for mask in inputs]
 
 
 def _largest(times: pa.Array) -> int | None:

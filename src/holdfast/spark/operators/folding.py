@@ -6,7 +6,7 @@ its own off the lists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,11 @@ from pyspark.sql import types as t
 from holdfast.core.errors import PlanError
 from holdfast.flow.aggregates import Aggregate
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.keys import HASH as KEY_HASH
+from holdfast.spark.keys import BoundKeys
 from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator, partials
-from holdfast.state.canonical import Ints, group_starts
+from holdfast.spark.operators.contract import Direct
+from holdfast.state.canonical import Ints, canonical_order, group_starts, same_as_next
 from holdfast.state.schema import BUCKET, HASH, single
 from holdfast.state.spine import Spine
 
@@ -33,6 +36,12 @@ class BoundAggregate:
     accumulator: Accumulator
     field: t.StructField  # of the result
     function: str
+    expression: str
+
+    @property
+    def of_every_row(self) -> bool:
+        """Whether it counts rows, whatever is in them."""
+        return self.sql == ("count(1)",)
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,38 @@ class Folding:
         layer = pa.table([single(rows[BUCKET]), single(rows[HASH]), live, *keys, *stored], state.changes)
         return layer, rows.num_rows - int(np.count_nonzero(found.mask))
 
+    def columns_of(self, kinds: Mapping[str, pa.DataType]) -> list[str] | None:
+        """The input columns that `lift` needs, None if an aggregate must be computed by Spark SQL."""
+        needed = []
+        for aggregate in self.aggregates:
+            if aggregate.of_every_row:
+                continue
+            kind = kinds.get(aggregate.expression)
+            if kind is None or not aggregate.accumulator.lifts(kind):
+                return None
+            needed.append(aggregate.expression)
+        return needed
+
+    def lift(self, rows: pa.Table) -> Columns:
+        """The partial values of single rows; theirs are the types of stored ones."""
+        ones = pa.repeat(pa.scalar(1, pa.int32()), rows.num_rows)
+        columns = (ones if one.of_every_row else single(rows[one.expression]) for one in self.aggregates)
+        pairs = zip(self.aggregates, columns, strict=True)
+        return [part for one, column in pairs for part in one.accumulator.lift(column)]
+
+    def fold(self, rows: pa.Table, bucket: Ints, keys: BoundKeys) -> pa.Table:
+        """Input rows with their hash as one row per bucket and key, in canonical order."""
+        h = np.asarray(single(rows[KEY_HASH]))
+        columns = [single(rows[name]) for name in keys.names]
+        order = canonical_order(bucket, h, columns)
+        bucket, h, columns = bucket[order], h[order], _taken(columns, order)
+        begins = np.append(True, ~same_as_next(bucket, h, columns))[: len(order)]
+        values = self.reduce(np.cumsum(begins) - 1, _taken(self.lift(rows), order))
+        first = np.flatnonzero(begins)
+        head = [pa.array(bucket[first]), pa.array(h[first])]
+        names = [BUCKET, HASH, *keys.stored.names, *self.partials.names]
+        return pa.table([*head, *_taken(columns, first), *values], names=names)
+
     def begin(self, new: Columns) -> Columns:
         """Stored values where there was nothing before."""
         rows = len(new[0])
@@ -109,8 +150,25 @@ class Folding:
     def reduce(self, group: Ints, stored: Columns) -> Columns:
         """One row of stored values a group; rows of a group are neighbours, and keep their order.
 
-        Neighbours are combined two by two, so the number of passes is the logarithm of the largest group.
+        Neighbours are combined two by two, so the number of passes is the logarithm of the largest group. Groups
+        of one row stand aside meanwhile.
         """
+        starts = group_starts(group)
+        sizes = np.diff(np.append(starts, len(group)))
+        several = sizes > 1
+        if not several.any():
+            return stored
+        rows = np.flatnonzero(np.repeat(several, sizes))
+        combined = self._reduced(group[rows], _taken(stored, rows))
+        of_group = np.empty(len(starts), np.int64)
+        of_group[~several] = starts[~several]
+        of_group[several] = len(group) + np.arange(np.count_nonzero(several))
+        return [
+            pa.concat_arrays([single_rows, groups]).take(pa.array(of_group))
+            for single_rows, groups in zip(stored, combined, strict=True)
+        ]
+
+    def _reduced(self, group: Ints, stored: Columns) -> Columns:
         while len(starts := group_starts(group)) < len(group):
             rank = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
             first = rank % 2 == 0
@@ -144,6 +202,17 @@ def bind_folding(
     return Folding(tuple(_bind_one(stage, df, name, aggregate, ansi) for name, aggregate in aggregates))
 
 
+def direct_of(
+    keys: BoundKeys, folding: Folding, columns: pa.Schema, others: Sequence[str] = ()
+) -> Direct | None:
+    """How a task takes an aggregate's rows itself, if all it needs are columns of types that it knows."""
+    kinds = {field.name: field.type for field in columns}
+    needed = folding.columns_of(kinds)
+    if needed is None or not keys.hashable:
+        return None
+    return Direct(keys.names, tuple(dict.fromkeys([*keys.names, *needed, *others])))
+
+
 def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:
     """The types that Spark gives to aggregate expressions."""
     try:
@@ -163,7 +232,7 @@ def _bind_one(stage: str, df: DataFrame, name: str, aggregate: Aggregate, ansi: 
     sql = partials(aggregate, isinstance(result.dataType, t.DecimalType))
     types = arrow_schema(stage, _typed(stage, df, name, sql)).types
     bound = accumulator(name, aggregate, types, arrow_schema(stage, whole).types[0], ansi)
-    return BoundAggregate(tuple(sql), bound, result, aggregate.function)
+    return BoundAggregate(tuple(sql), bound, result, aggregate.function, aggregate.expression)
 
 
 def _taken(columns: Columns, rows: Ints) -> Columns:

@@ -13,6 +13,7 @@ rows are looked at. A session that moves on leaves a tombstone in its old bucket
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,8 @@ from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
 from holdfast.spark.operators.accumulators import Columns
-from holdfast.spark.operators.contract import Changes, Shape, Times
-from holdfast.spark.operators.event_time import TIME, Clock, as_timestamps
+from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
+from holdfast.spark.operators.event_time import TIME, Clock, Judged, as_timestamps
 from holdfast.spark.operators.folding import Folding, bind_folding
 from holdfast.spark.operators.windows import window_description, window_output
 from holdfast.state.canonical import Bools, Ints, canonical_order, group_starts, same_as_next
@@ -65,6 +66,7 @@ class SessionOperator:
     output_ddl: t.StructType
     hash_bits: int
     description: Json
+    direct: Direct | None
 
     @property
     def timing(self) -> Timing:
@@ -94,8 +96,23 @@ class SessionOperator:
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Let go of the sessions that are final, then merge the epoch's rows into the open ones."""
         judged = self.clock.judge(rows)
+        return self._changes(judged.on_time, judged, spine, times)
+
+    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """The same from rows as the input has them: each is an interval, whether or not others are equal to it."""
+        ends = partial(np.add, self.kind.gap_us + 1)
+        flags = self.clock.flags(self.clock.micros(rows), times, ends)
+        judged = self.clock.judge_rows(rows, flags)
+        on_time = judged.on_time
+        keys = [single(on_time[name]) for name in self.keys.names]
+        columns = [single(on_time[HASH]), self.clock.micros(on_time), *keys]
+        names = [STATE_HASH, START, *self.keys.stored.names, *self.folding.partials.names]
+        intervals = pa.table([*columns, *self.folding.lift(on_time)], names=names)
+        return self._changes(intervals, judged, spine, times)
+
+    def _changes(self, rows: pa.Table, judged: Judged, spine: Spine, times: Times) -> Changes:
         closed = self._closed(spine, times)
-        came, heads = self._came(judged.on_time)
+        came, heads = self._came(rows)
         keys = [single(heads[name]) for name in self.state.keys.names]
         found = spine.lookup_everywhere(np.asarray(single(heads[STATE_HASH])), keys)
         open_ = np.asarray(single(found.values[END])) >= _or_lowest(times.watermark_us)
@@ -249,6 +266,7 @@ def bind_session(
         output,
         hash_bits,
         window_description(node, keys, folding, hash_bits),
+        clock.direct(keys, folding, df.schema),
     )
 
 

@@ -21,10 +21,10 @@ from holdfast.flow.windows import Sliding
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, placed, quoted
-from holdfast.spark.operators.contract import Changes, Shape, Times
-from holdfast.spark.operators.event_time import FLAG, ON_TIME, TIME, Clock, as_timestamps
+from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
+from holdfast.spark.operators.event_time import FLAG, ON_TIME, TIME, Clock, Judged, as_timestamps
 from holdfast.spark.operators.folding import Folding, bind_folding
-from holdfast.state.canonical import canonical_order
+from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
 from holdfast.state.spine import Spine
@@ -48,6 +48,7 @@ class WindowOperator:
     output_ddl: t.StructType
     hash_bits: int
     description: Json
+    direct: Direct | None
 
     @property
     def timing(self) -> Timing:
@@ -84,7 +85,7 @@ class WindowOperator:
 
     def _in_every_window(self, rows: DataFrame, times: Times) -> DataFrame:
         """Each row once for every open window that it is in; rows that are not on time stay as they are."""
-        number = -(-self.kind.size_us // self.kind.slide_us)
+        number = self._windows_per_row
         if number == 1:
             return rows
         ends = ", ".join(f"{END} - {i * self.kind.slide_us}L" for i in range(number))
@@ -97,7 +98,39 @@ class WindowOperator:
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Merge an epoch's partial values into their windows, and let go of the windows that are final."""
         judged = self.clock.judge(rows)
-        layer, added = self.folding.upsert(self._sorted(judged.on_time), spine)
+        return self._merged(self._sorted(judged.on_time), judged, spine, times)
+
+    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+        """The same from rows as the input has them."""
+        flags = self.clock.flags(self.clock.micros(rows), times, self._last_end)
+        judged = self.clock.judge_rows(rows, flags)
+        at, end = self._windows(np.asarray(self.clock.micros(judged.on_time)), times)
+        spread = judged.on_time if at is None else take_rows(judged.on_time, at)
+        return self._merged(self.folding.fold(spread, end, self.keys), judged, spine, times)
+
+    def _last_end(self, micros: Ints) -> Ints:
+        """The end of the last window that a time is in."""
+        last: Ints = micros - micros % self.kind.slide_us + self.kind.size_us
+        return last
+
+    def _windows(self, micros: Ints, times: Times) -> tuple[Ints | None, Ints]:
+        """Every open window that each row is in: the row's number, None if each is in one, and the window's end."""
+        last = self._last_end(micros)
+        if self._windows_per_row == 1:
+            return None, last
+        ends = last[:, None] - np.arange(self._windows_per_row) * self.kind.slide_us
+        open_ = ends > micros[:, None]
+        if times.watermark_us is not None:
+            open_ &= ends > times.watermark_us
+        at, number = np.nonzero(open_)
+        return at, ends[at, number]
+
+    @property
+    def _windows_per_row(self) -> int:
+        return -(-self.kind.size_us // self.kind.slide_us)
+
+    def _merged(self, rows: pa.Table, judged: Judged, spine: Spine, times: Times) -> Changes:
+        layer, added = self.folding.upsert(rows, spine)
         closed = self._closed(spine, times)
         outputs = {"out": self._results(closed if self.final else layer), **judged.outputs}
         return Changes(layer, outputs, added - closed.num_rows, judged.counts, judged.newest_us)
@@ -143,6 +176,7 @@ def bind_window(
         output,
         hash_bits,
         window_description(node, keys, folding, hash_bits),
+        clock.direct(keys, folding, df.schema),
     )
 
 
