@@ -26,10 +26,12 @@ from holdfast.flow.aggregates import (
     variance,
 )
 from holdfast.flow.endpoints import discard, files, parquet, rows
+from holdfast.flow.own import Context, each_key
 from holdfast.runtime.flow import Flow
 
 __all__ = [
     "Aggregate",
+    "Context",
     "FencedError",
     "Flow",
     "FlowError",
@@ -45,6 +47,7 @@ __all__ = [
     "avg",
     "count",
     "discard",
+    "each_key",
     "files",
     "first",
     "last",

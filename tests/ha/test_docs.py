@@ -104,3 +104,15 @@ def test_links_and_named_files_exist(document: Path) -> None:
 def test_the_makefile_has_what_the_readme_names() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"make ([a-z-]+)", (ROOT / "README.md").read_text())) <= targets
+
+
+@pytest.mark.timeout(300)
+def test_the_flow_with_an_operator_of_its_own_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "logins.py").write_text(blocks(ROOT / "docs" / "OWN_OPERATORS.md", "python")[0])
+    users = ["a", "b", "a", "a", "b", "c"]
+    good = [False, False, False, False, True, False]
+    times = pa.array([i * 1_000_000 for i in range(6)], pa.timestamp("us", "UTC"))
+    write_files(tmp_path / "in", [pa.table({"user": users, "ok": good, "ts": times})])
+    shell(tmp_path, "python logins.py")
+    (row,) = read_sink(tmp_path / "out").to_pylist()
+    assert (row["user"], row["n"]) == ("a", 3)

@@ -45,6 +45,10 @@ WINDOWS_PER_ROW_MAX = 1_000
 # Slices that a dedup's horizon is cut into: what has expired leaves a slice at a time, and a lookup visits all.
 DEDUP_SLICES = 4
 
+# Slices that the life of a key is cut into: a key that is touched moves a slice on at most so often, and what has
+# expired leaves a slice at a time.
+EXPIRY_SLICES = 4
+
 # How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
 POLL_MS = 200
 

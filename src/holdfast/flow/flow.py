@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.own import EachKey
 from holdfast.flow.windows import Window, event_time, window_of
 
 if TYPE_CHECKING:
     from holdfast.flow.nodes import Node, Stateful, Transformation
+    from holdfast.flow.own import Update
 
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
 SURVIVES = ("process", "power")
@@ -122,6 +125,52 @@ class Stream:
         node = nodes.Dedup(self.node, ids, within_us, event_time(time, within_us, max_ahead))
         return self._stateful(node)
 
+    def stateful(
+        self,
+        function: Update,
+        *,
+        by: Sequence[str],
+        state: str,
+        output: str,
+        time: str | None = None,
+        late: str = "0 seconds",
+        order_by: str | Sequence[str] = (),
+        expire_after: str | None = None,
+        max_ahead: str | None = None,
+    ) -> Stream:
+        """Run a function of your own on the rows of an epoch and the state of their keys.
+
+        `function(rows, state, context) -> (new_state, output)` gets pyarrow Tables of all keys of a hash range at once:
+        the epoch's rows, by key and then by `order_by`, and the state that those keys have, with the columns of `by`
+        and of `state`. It returns the state of those keys, and rows with the columns of `output`. Keys that it leaves
+        out of the state are deleted. A key expires when nothing of it came for `expire_after`, by the event time
+        `time`, or without one by the clock; `context.expired` shows those that did. `hf.each_key` makes such a
+        function of one that treats a key at a time, slowly.
+        """
+        if not callable(function):
+            raise PlanError(f"stateful needs a function, not {function!r}", operation="describe")
+        keys = (by,) if isinstance(by, str) else tuple(by)
+        if not keys or len(set(keys)) != len(keys):
+            raise PlanError(f"stateful needs key columns, each once, not by={by!r}", operation="describe")
+        if isinstance(function, EachKey) and function.by != keys:
+            raise PlanError(
+                f"each_key is by {', '.join(function.by)}, and stateful by {', '.join(keys)}",
+                operation="describe",
+            )
+        if time is None and max_ahead is not None:
+            raise PlanError("max_ahead= needs time=", operation="describe")
+        node = nodes.OwnOperator(
+            self.node,
+            function,
+            keys,
+            state,
+            output,
+            event_time(time, microseconds(late, "late", zero=True), max_ahead) if time else None,
+            (order_by,) if isinstance(order_by, str) else tuple(order_by),
+            None if expire_after is None else microseconds(expire_after, "expire_after"),
+        )
+        return self._stateful(node)
+
     def late_to(self, sink: SinkDescription) -> Stream:
         """Send rows that came too late, and rows without an event time, to a sink with all their columns."""
         return self._side(LATE, sink)
@@ -131,17 +180,18 @@ class Stream:
         return self._side(QUARANTINE, sink)
 
     def _side(self, port: str, sink: SinkDescription) -> Stream:
-        if not isinstance(self.node, nodes.WindowAggregate | nodes.Dedup):
+        time = nodes.time_of(self.node)
+        if time is None:
             raise PlanError(
-                f"this stream has no port {port!r}: only windows and dedup judge event time",
+                f"this stream has no port {port!r}: what makes it does not judge event time",
                 operation="describe",
-                hint="Call it right behind the window's agg or the dedup.",
+                hint="Call it right behind a window's agg, a dedup, or a stateful with time=.",
             )
-        if port == QUARANTINE and self.node.time.max_ahead_us is None:
+        if port == QUARANTINE and time.max_ahead_us is None:
             raise PlanError(
                 "nothing is quarantined here: there is no max_ahead",
                 operation="describe",
-                hint='Give the window or the dedup max_ahead="1 day" or the like.',
+                hint='Give that step max_ahead="1 day" or the like.',
             )
         self.flow.sinks.append((self.node, port, sink))
         return self

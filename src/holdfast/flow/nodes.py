@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
+from holdfast.flow.own import Update
 from holdfast.flow.windows import EventTime, Window
 
 if TYPE_CHECKING:
@@ -73,5 +74,24 @@ class Dedup:
     time: EventTime
 
 
-Stateful = RunningAggregate | WindowAggregate | Dedup
+@dataclass(frozen=True, eq=False)
+class OwnOperator:
+    """A user's function of an epoch's rows and the state of their keys."""
+
+    upstream: Node
+    function: Update
+    by: tuple[str, ...]
+    state: str
+    output: str
+    time: EventTime | None
+    order_by: tuple[str, ...]
+    expire_us: int | None
+
+
+Stateful = RunningAggregate | WindowAggregate | Dedup | OwnOperator
 Node = Source | Transform | Union | Stateful
+
+
+def time_of(node: Node | None) -> EventTime | None:
+    """The event time by which a node judges its rows, if it does."""
+    return getattr(node, "time", None)

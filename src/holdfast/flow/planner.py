@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.errors import PlanError
@@ -16,6 +17,7 @@ from holdfast.flow import nodes
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
 from holdfast.flow.flow import OUT, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
+from holdfast.flow.own import EachKey, Update
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ class _Planner:
         if node in self.flow.names:
             return self.flow.names[node]
         if node in self.positions:
-            kind = "dedup" if isinstance(node, nodes.Dedup) else "aggregate"
+            kinds = {nodes.Dedup: "dedup", nodes.OwnOperator: "stateful"}
+            kind = kinds.get(type(node), "aggregate")
             return f"{kind}-{self.positions[node] + 1}"
         order = list(dict.fromkeys(n for n, _, _ in self.flow.sinks if n not in self.positions))
         return f"rows-{order.index(node) + 1}"
@@ -231,6 +234,9 @@ def _describe_operator(operator: Stateful | None) -> str:
             return f"{operator.keys} {operator.aggregates} {operator.window}"
         case nodes.Dedup():
             return f"{operator.ids} {operator.within_us} {operator.time}"
+        case nodes.OwnOperator():
+            what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
+            return f"{what} {operator.expire_us} {_source_text(_inner_function(operator.function))}"
         case None:
             return "rows"
 
@@ -245,7 +251,11 @@ def _describe_prefix(prefix: Prefix) -> str:
             return f"[{', '.join(_describe_prefix(child) for child in children)}]"
 
 
-def _source_text(function: Transformation) -> str:
+def _inner_function(function: Update) -> Callable[..., object]:
+    return function.function if isinstance(function, EachKey) else function
+
+
+def _source_text(function: Callable[..., object]) -> str:
     """The function as written, without indentation or comments on the way; its code where no source is at hand."""
     try:
         return re.sub(r"\s+", " ", inspect.getsource(function)).strip()

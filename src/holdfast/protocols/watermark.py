@@ -12,6 +12,9 @@ from dataclasses import dataclass
 # Before every event time; far enough from the smallest number that durations can be taken off it.
 BEGINNING_US = -(1 << 62)
 
+# How long state is kept that never expires: further back than any event time.
+NEVER_US = 1 << 62
+
 
 @dataclass(frozen=True)
 class InputClock:
@@ -26,7 +29,7 @@ class InputClock:
 class Timing:
     """What the event time of an operator means for its plans."""
 
-    column: str
+    column: str | None  # None: the plan's own time stands in for the watermark
     late_us: int
     keeps_us: int = 0  # how long behind the watermark its state is still needed
     emits_at_close: bool = False

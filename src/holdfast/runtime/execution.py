@@ -44,7 +44,7 @@ def execute(
     if plan.rows:
         reads = (_files if plan.direct and stage.direct else _frames)(rt, stage, plan, scratch)
     shape = Shape(plan.boundaries, plan.aggregate_first)
-    times = Times(plan.watermark_us, plan.now_ms * 1_000)
+    times = Times(plan.watermark_us, plan.now_ms * 1_000, epoch)
     directory = attempt_directory(stage.name, attempt)
     task_plan = TaskPlan(str(rt.root), directory, shape, tuple(spine), plan.floor, times)
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:

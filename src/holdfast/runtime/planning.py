@@ -51,7 +51,8 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
     rows = sum(part.rows for part in taken.values())
     before = manifest_of(tx, row, row.head) or {}
     timing = stage.operator.timing if stage.operator else None
-    reached = _watermark(rt, tx, stage, timing, taken, before) if timing else None
+    now_ms = time.time_ns() // 1_000_000
+    reached = _watermark(rt, tx, stage, timing, taken, before, now_ms) if timing else None
     if rows == 0:
         if timing is None or not timing.emits_at_close:
             return None
@@ -64,7 +65,7 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         tuple(even_boundaries(rt.tasks)),
         aggregates_first(before.get("rows_in", 0), before.get("keys", 0) or limits.EPOCH_ROWS_MAX),
         stage.fingerprint,
-        time.time_ns() // 1_000_000,
+        now_ms,
         reached,
         timing.floor(before.get("watermark_us")) if timing else None,
         rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
@@ -111,8 +112,11 @@ def _watermark(
     timing: Timing,
     taken: Mapping[Input, _Taken],
     before: Json,
+    now_ms: int,
 ) -> int | None:
     """By what was committed before: rows of this epoch cannot move the watermark that judges them."""
+    if timing.column is None:
+        return max(now_ms * 1_000, before.get("watermark_us") or 0)
     newest = before.get("newest_us", {})
     clocks = [
         InputClock(
@@ -136,7 +140,7 @@ def _closing_watermark(
 ) -> int | None:
     """The watermark of an epoch that reads nothing, None if it would close nothing."""
     last: int | None = before.get("watermark_us")
-    draining = rt.draining.is_set() and _ended(rt, tx, stage)
+    draining = timing.column is not None and rt.draining.is_set() and _ended(rt, tx, stage)
     if not draining and (reached is None or reached == last):
         return None
     spine, _ = files.cover(files.live_layers(tx, row), row.head)

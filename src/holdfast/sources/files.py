@@ -20,7 +20,7 @@ from holdfast.core.errors import InputError
 from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.inputs import Item
 from holdfast.spark.arrow_types import arrow_schema
-from holdfast.spark.bind import parse_schema
+from holdfast.spark.schemas import parse_schema
 
 # Spark marks files whose old dates are in the calendar of their day, and converts them when it reads them.
 _OLD_CALENDAR = b"org.apache.spark.legacy"
@@ -33,7 +33,7 @@ class Files:
         self._name = name
         self._description = description
         self._directory = Path(description.path).resolve()
-        self._schema = parse_schema(name, description.schema)
+        self._schema = parse_schema(f"source {name!r}", description.schema)
         self._arrow = arrow_schema(name, self._schema)
 
     def schema(self) -> t.StructType:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.nodes import Dedup, RunningAggregate, WindowAggregate
+from holdfast.flow.nodes import Dedup, OwnOperator, RunningAggregate, WindowAggregate, time_of
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
@@ -22,6 +22,7 @@ from holdfast.spark.operators.contract import Operator
 from holdfast.spark.operators.dedup import bind_dedup
 from holdfast.spark.operators.event_time import INPUT, Clock
 from holdfast.spark.operators.sessions import bind_session
+from holdfast.spark.operators.stateful import bind_stateful
 from holdfast.spark.operators.windows import bind_window
 from holdfast.spark.session import ansi_mode
 
@@ -95,6 +96,11 @@ def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Ope
         case Dedup():
             clock = Clock.of(name, node.time, df.schema, len(spec.inputs), spec.side_ports)
             return bind_dedup(name, node, df, clock, bits)
+        case OwnOperator():
+            own_clock = (
+                Clock.of(name, node.time, df.schema, len(spec.inputs), spec.side_ports) if node.time else None
+            )
+            return bind_stateful(name, node, df, own_clock, len(spec.inputs), bits)
 
 
 def event_rows(spec: StageSpec, inputs: Mapping[str, DataFrame]) -> DataFrame:
@@ -104,7 +110,7 @@ def event_rows(spec: StageSpec, inputs: Mapping[str, DataFrame]) -> DataFrame:
     survive the user's code, so that is applied to one input at a time, with the others empty: Spark plans those
     away, and code that treats rows one by one gives the same rows.
     """
-    if len(inputs) == 1 or not isinstance(spec.operator, WindowAggregate | Dedup):
+    if len(inputs) == 1 or time_of(spec.operator) is None:
         return apply_prefix(spec.name, spec.prefix, inputs)
     empty = {name: df.limit(0) for name, df in inputs.items()}
     parts = [
@@ -137,21 +143,6 @@ def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) ->
                     f"a transform returned {result!r}, not a DataFrame", operation="transform", stage=stage
                 )
             return result
-
-
-def parse_schema(name: str, ddl: str) -> t.StructType:
-    """A schema as the user wrote it: `"id string, amount double"`."""
-    try:
-        schema = t.DataType.fromDDL(ddl)
-    except ParseException as error:
-        raise PlanError(
-            f"the schema of source {name!r} cannot be read: {error.getMessage() or error}",
-            operation="bind",
-            hint="Write it as Spark DDL, such as 'id string, amount double, ts timestamp'.",
-        ) from error
-    if not isinstance(schema, t.StructType):
-        raise PlanError(f"the schema of source {name!r} is one type, not columns: {ddl}", operation="bind")
-    return schema
 
 
 def _spark_checked(stage: str, step: object) -> DataFrame:

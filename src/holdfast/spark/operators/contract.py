@@ -39,6 +39,7 @@ class Times:
 
     watermark_us: int | None
     now_us: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True)

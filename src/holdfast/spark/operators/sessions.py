@@ -28,14 +28,15 @@ from holdfast.flow.windows import Session
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
+from holdfast.spark.operators import moving
 from holdfast.spark.operators.accumulators import Columns
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import TIME, Clock, Judged, as_timestamps
 from holdfast.spark.operators.folding import Folding, bind_folding
 from holdfast.spark.operators.windows import window_description, window_output
 from holdfast.state.canonical import Bools, Ints, canonical_order, group_starts, same_as_next
-from holdfast.state.schema import BUCKET, LIVE, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
+from holdfast.state.schema import StateSchema, single, take_rows
 from holdfast.state.spine import Spine
 
 START, END = "start", "end"
@@ -111,11 +112,11 @@ class SessionOperator:
         return self._changes(intervals, judged, spine, times)
 
     def _changes(self, rows: pa.Table, judged: Judged, spine: Spine, times: Times) -> Changes:
-        closed = self._closed(spine, times)
+        closed = moving.ended(spine, self.timing, END, times.watermark_us)
         came, heads = self._came(rows)
         keys = [single(heads[name]) for name in self.state.keys.names]
         found = spine.lookup_everywhere(np.asarray(single(heads[STATE_HASH])), keys)
-        open_ = np.asarray(single(found.values[END])) >= _or_lowest(times.watermark_us)
+        open_ = np.asarray(single(found.values[END])) >= moving.or_lowest(times.watermark_us)
         held = _Intervals(
             found.needle[open_],
             np.asarray(single(found.values[START]))[open_],
@@ -133,13 +134,6 @@ class SessionOperator:
             judged.newest_us,
             self._holds(merged),
         )
-
-    def _closed(self, spine: Spine, times: Times) -> pa.Table:
-        """Whole slices below the watermark, and of the slice it stands in, the sessions that ended."""
-        if times.watermark_us is None:
-            return self.state.changes.empty_table()
-        rows = spine.rows(last_bucket=self.timing.closing(times.watermark_us))
-        return take_rows(rows, np.flatnonzero(np.asarray(single(rows[END])) < times.watermark_us))
 
     def _came(self, rows: pa.Table) -> tuple[_Intervals, pa.Table]:
         """The epoch's rows as intervals, in order of key and time, and one row for each key."""
@@ -191,13 +185,7 @@ class SessionOperator:
         numbers = [merged.start, merged.end]
         live = self._state_rows(heads, merged.key, self._bucket(merged.end), True, numbers, merged.stored)
         gone = self._state_rows(heads, held.key[moved], self._bucket(held.end[moved]), False)
-        above = np.asarray(single(closed[BUCKET])) >= _or_lowest(times.watermark_us)
-        left = take_rows(closed, np.flatnonzero(above))
-        left = left.set_column(
-            left.schema.get_field_index(LIVE), LIVE, pa.repeat(pa.scalar(False), left.num_rows)
-        )
-        table = pa.concat_tables([live, gone, left.cast(live.schema)])
-        return _first_of_each(table, self.state)
+        return moving.layer_of(self.state, live, gone, moving.tombstones(closed, times.watermark_us))
 
     def _state_rows(
         self,
@@ -281,18 +269,3 @@ def _overlapping(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     begins = np.ones(len(key), np.bool_)
     begins[1:] = (key[1:] != key[:-1]) | (start[1:] > latest[:-1])
     return np.cumsum(begins) - 1, latest
-
-
-def _first_of_each(table: pa.Table, schema: StateSchema) -> pa.Table:
-    """Of rows with one bucket and key the first: what lives now stands before what was."""
-    bucket, h = (np.asarray(single(table[name])) for name in (BUCKET, STATE_HASH))
-    keys = [single(table[name]) for name in schema.keys.names]
-    order = canonical_order(bucket, h, keys, np.arange(len(h)))
-    ordered = take_rows(table, order)
-    keys = [single(ordered[name]) for name in schema.keys.names]
-    repeated = same_as_next(bucket[order], h[order], keys)
-    return take_rows(ordered, np.flatnonzero(np.append(True, ~repeated)[: len(order)]))
-
-
-def _or_lowest(watermark_us: int | None) -> int:
-    return int(np.iinfo(np.int64).min) if watermark_us is None else watermark_us

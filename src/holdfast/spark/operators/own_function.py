@@ -1,0 +1,62 @@
+"""A user's function inside a task: what it is given, and what of its answer is refused."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from holdfast.core.errors import FlowError
+from holdfast.flow.own import Context, Update
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """A function with the schemas that the flow declares for it."""
+
+    function: Update
+    rows: pa.Schema
+    state: pa.Schema  # keys first
+    output: pa.Schema
+
+    def __call__(self, rows: pa.Table, state: pa.Table, context: Context) -> tuple[pa.Table, pa.Table]:
+        """The new state and the output, with the types declared; nothing else gets past here."""
+        try:
+            answer = self.function(rows.select(self.rows.names).cast(self.rows), state, context)
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise FlowError(
+                f"its function raised {type(error).__name__}: {error}",
+                operation="stateful",
+                hint=f"It was in {last.name}, line {last.lineno}. Nothing was committed; mend it and run again.",
+            ) from error
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise FlowError(
+                f"its function returned {type(answer).__name__}, not (state, output)", operation="stateful"
+            )
+        return _typed(answer[0], self.state, "state"), _typed(answer[1], self.output, "output")
+
+
+def _typed(table: pa.Table | None, schema: pa.Schema, what: str) -> pa.Table:
+    if table is None:
+        return schema.empty_table()
+    if not isinstance(table, pa.Table):
+        raise FlowError(
+            f"its function returned a {type(table).__name__} as {what}, not a pyarrow Table",
+            operation="stateful",
+        )
+    if sorted(table.column_names) != sorted(schema.names):
+        raise FlowError(
+            f"the {what} that its function returned has the columns {', '.join(table.column_names)}",
+            operation="stateful",
+            hint=f"The flow declares {', '.join(schema.names)}.",
+        )
+    try:
+        return table.select(schema.names).cast(schema).combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise FlowError(
+            f"the {what} that its function returned does not fit its schema: {error}",
+            operation="stateful",
+            hint=f"The flow declares {', '.join(f'{field.name} {field.type}' for field in schema)}.",
+        ) from error
