@@ -1,12 +1,12 @@
 """The flow that the tests of this folder kill: dedup, read by a running aggregate and by windows; a stage without
 state; four sinks, one of them for late rows.
 
-Run as `python flow_under_fire.py HOME [--take-over]`; it reads HOME/in and stops when it is idle.
+Run as `python flow_under_fire.py HOME [--take-over] [--master MASTER]`; it reads HOME/in and stops when it is idle.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,11 +69,16 @@ def _time_us(i: int) -> int | None:
 
 
 if __name__ == "__main__":
-    report = build(Path(sys.argv[1])).run(
-        Path(sys.argv[1]) / "work",
+    parser = argparse.ArgumentParser()
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--take-over", action="store_true")
+    parser.add_argument("--master", default="local[2]")
+    given = parser.parse_args()
+    report = build(given.home).run(
+        given.home / "work",
         until_idle=True,
-        master="local[2]",
-        take_over="--take-over" in sys.argv,
+        master=given.master,
+        take_over=given.take_over,
         conf={"spark.driver.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"},
     )
     print(f"idle at epoch {report.stages['totals'].epoch if 'totals' in report.stages else None}")
