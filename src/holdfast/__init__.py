@@ -26,6 +26,7 @@ from holdfast.flow.aggregates import (
     variance,
 )
 from holdfast.flow.endpoints import discard, files, parquet, rows
+from holdfast.flow.generate import generate
 from holdfast.runtime.flow import Flow
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "discard",
     "files",
     "first",
+    "generate",
     "last",
     "max",
     "min",

@@ -11,8 +11,10 @@ from holdfast.core.json import Json
 from holdfast.flow.planner import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.files import LayerRow
+from holdfast.ledger.inputs import Item
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
+from holdfast.sources.contract import Quarantining
 from holdfast.sources.files import unglobbed
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, run_epoch
@@ -67,10 +69,18 @@ def _frames(
         if origin.kind == "source":
             with rt.ledger.read() as tx:
                 items = ledger_inputs.items(tx, origin.name, start, stop)
-            frames[origin] = rt.sources[origin.name].read(rt.spark, items)
+            frames[origin] = _source(rt, origin, items)
         else:
             frames[origin] = _channel(rt, origin, _segment_files(rt, origin, start, stop, scratch))
     return frames
+
+
+def _source(rt: Runtime, origin: Input, items: Sequence[Item]) -> DataFrame:
+    source = rt.sources[origin.name]
+    if not origin.port:
+        return source.read(rt.spark, items)
+    assert isinstance(source, Quarantining)
+    return source.quarantined(rt.spark, items)
 
 
 def _segment_files(rt: Runtime, origin: Input, start: int, stop: int, scratch: Scratch | None) -> list[Json]:

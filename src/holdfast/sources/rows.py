@@ -43,6 +43,10 @@ class Rows:
         """One slice an epoch."""
         return 1, None
 
+    def more_to_come(self) -> bool:
+        """All of it is there from the start."""
+        return False
+
     def _identity(self, start: int) -> str:
         return f"{start}+{self._per_epoch}"
 
