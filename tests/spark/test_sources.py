@@ -43,7 +43,9 @@ def lines_of(table: pa.Table) -> str:
         if number % 2:
             for name in [name for name, value in record.items() if value is None]:
                 del record[name]
-    return "".join(f"{json.dumps(record, ensure_ascii=number % 3 == 0)}\n" for number, record in enumerate(records))
+    return "".join(
+        f"{json.dumps(record, ensure_ascii=number % 3 == 0)}\n" for number, record in enumerate(records)
+    )
 
 
 def drop(directory: Path, name: str, content: pa.Table | str | bytes) -> Path:
@@ -225,7 +227,9 @@ def test_whole_files_that_cannot_be_read_are_set_aside_with_the_reason(
     flow = totals(tmp_path, "parquet", keep=True, on_error="quarantine", max_files_per_epoch=1)
     run(flow, spark, work)
     check(spark, tmp_path, "parquet", orders(0, 40))
-    kept = {row["file"]: (row["row"], row["reason"]) for row in read_sink(tmp_path / "aside-parquet").to_pylist()}
+    kept = {
+        row["file"]: (row["row"], row["reason"]) for row in read_sink(tmp_path / "aside-parquet").to_pylist()
+    }
     assert set(kept) == {"1.parquet", "2.parquet"}
     assert kept["2.parquet"] == (None, "it has no column 'qty': its columns are id, user, amount, ts")
     found = status(work)
@@ -355,5 +359,3 @@ def test_a_rate_delays_rows_and_a_run_waits_for_the_last(spark: SparkSession, tm
     assert report.rows == 3_000
     assert report.seconds >= 2.0
     assert read_sink(tmp_path / "out").num_rows == 3_000
-
-

@@ -70,6 +70,8 @@ def generate(
     columns begin at `start` and go on by `spacing` a row, each up to `disorder` behind its place.
     """
     _check_sizes(rows, per_epoch, rate, repeat)
+    if seed < 0:
+        raise PlanError(f"seed must not be negative: {seed}", operation="generate")
     few = tuple(sorted((keys or {}).items()))
     for column, values in few:
         if values < 1:

@@ -155,10 +155,12 @@ class _Planner:
             SinkSpec(self._sink_name(node, port, i), *self._origin(node, port), description)
             for i, (node, port, description) in enumerate(self.flow.sinks)
         ]
+        kept = {node for node, port, _ in self.flow.sinks if port == QUARANTINE}
+        kept_sources = {node.name for node in kept if isinstance(node, nodes.Source)}
         sinks += [
             SinkSpec(f"{name}-{QUARANTINE}-counted", self._quarantine(name), OUT, DiscardSink())
             for name, description in self.sources.items()
-            if description.quarantines and not any(sink.stage == _quarantine_name(name) for sink in sinks)
+            if description.quarantines and name not in kept_sources
         ]
         flow = self.flow
         return FlowPlan(

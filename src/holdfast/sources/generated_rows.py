@@ -22,7 +22,23 @@ _NUMBERS = 100  # values of a number that is neither a key nor an id
 _CENTS = 10_000  # and of one with a fraction, in hundredths
 _BYTES_A_VALUE = 16
 
-Maker = Callable[[np.random.Generator, np.ndarray, np.ndarray], pa.Array]
+
+class Draws:
+    """Random numbers that are the same with every version of NumPy: only its raw bits are promised to be."""
+
+    def __init__(self, *seed: int) -> None:
+        self._bits = np.random.PCG64(seed)
+
+    def shares(self, rows: int) -> np.ndarray:
+        """Numbers from 0 up to but without 1."""
+        return (self._bits.random_raw(rows) >> np.uint64(11)) * 2.0**-53
+
+    def below(self, bound: int, rows: int) -> np.ndarray:
+        """Whole numbers from 0 up to but without a bound."""
+        return np.minimum((self.shares(rows) * bound).astype(np.int64), bound - 1)
+
+
+Maker = Callable[[Draws, np.ndarray, np.ndarray], pa.Array]
 
 
 @dataclass(frozen=True)
@@ -60,25 +76,25 @@ class Columns:
         return both.take(_chosen(self._repeats(number), self._repeats(number - 1), self._choice(number)))
 
     def _originals(self, number: int) -> pa.RecordBatch:
-        rng = self._rng(number, 0)
+        draws = self._draws(number, 0)
         index = np.arange(number * BLOCK_ROWS, (number + 1) * BLOCK_ROWS)
-        behind = rng.integers(0, self.recipe.disorder_us + 1, BLOCK_ROWS)
+        behind = draws.below(self.recipe.disorder_us + 1, BLOCK_ROWS)
         times = self.recipe.start_us + index * self.recipe.spacing_us - behind
         return pa.RecordBatch.from_arrays(
-            [self._maker(field)(rng, index, times) for field in self.schema], schema=self.schema
+            [self._maker(field)(draws, index, times) for field in self.schema], schema=self.schema
         )
 
     def _repeats(self, number: int) -> np.ndarray:
-        repeats = self._rng(number, 1).random(BLOCK_ROWS) < self.recipe.repeat
+        repeats = self._draws(number, 1).shares(BLOCK_ROWS) < self.recipe.repeat
         if number == 0:
             repeats[0] = False  # nothing is before it
         return repeats
 
     def _choice(self, number: int) -> np.ndarray:
-        return self._rng(number, 2).random(BLOCK_ROWS)
+        return self._draws(number, 2).shares(BLOCK_ROWS)
 
-    def _rng(self, number: int, purpose: int) -> np.random.Generator:
-        return np.random.Generator(np.random.PCG64([self.recipe.seed, number, purpose]))
+    def _draws(self, number: int, purpose: int) -> Draws:
+        return Draws(self.recipe.seed, number, purpose)
 
     def _maker(self, field: pa.Field) -> Maker:
         """How a column is filled, by its type."""
@@ -87,15 +103,15 @@ class Columns:
             return _texts(f"{field.name}-", few)
         if pa.types.is_integer(kind):
             few = few if few or pa.types.is_int64(kind) else _NUMBERS
-            return lambda rng, index, _: pa.array(_numbers(rng, index, few), pa.int64()).cast(kind)
+            return lambda draws, index, _: pa.array(_numbers(draws, index, few), pa.int64()).cast(kind)
         if few:
             raise self._unknown(field, "cannot be a key of so many values")
         if pa.types.is_floating(kind):
-            return lambda rng, index, _: pa.array(rng.integers(0, _CENTS, len(index)) / 100).cast(kind)
+            return lambda draws, index, _: pa.array(draws.below(_CENTS, len(index)) / 100).cast(kind)
         if pa.types.is_decimal(kind):
-            return lambda rng, index, _: _decimals(rng, len(index), kind)
+            return lambda draws, index, _: _decimals(draws, len(index), kind)
         if pa.types.is_boolean(kind):
-            return lambda rng, index, _: pa.array(rng.random(len(index)) < 0.5)
+            return lambda draws, index, _: pa.array(draws.shares(len(index)) < 0.5)
         if pa.types.is_timestamp(kind):
             return lambda _, index, times: pa.array(times, pa.int64()).cast(kind)
         if pa.types.is_date(kind):
@@ -138,22 +154,24 @@ def _chosen(repeats: np.ndarray, before: np.ndarray, choice: np.ndarray) -> np.n
     return np.where(repeats & (earlier > 0), picked, shown)
 
 
-def _numbers(rng: np.random.Generator, index: np.ndarray, few: int | None) -> np.ndarray:
+def _numbers(draws: Draws, index: np.ndarray, few: int | None) -> np.ndarray:
     """One of few numbers, or, without a bound, the number of the row."""
-    return rng.integers(0, few, len(index)) if few else index
+    return draws.below(few, len(index)) if few else index
 
 
 def _texts(prefix: str, few: int | None) -> Maker:
-    def make(rng: np.random.Generator, index: np.ndarray, _: np.ndarray) -> pa.Array:
-        numbers = pa.array(_numbers(rng, index, few), pa.int64()).cast(pa.string())
+    def make(draws: Draws, index: np.ndarray, _: np.ndarray) -> pa.Array:
+        numbers = pa.array(_numbers(draws, index, few), pa.int64()).cast(pa.string())
         return pc.binary_join_element_wise(prefix, numbers, "")
 
     return make
 
 
-def _decimals(rng: np.random.Generator, rows: int, kind: pa.Decimal128Type) -> pa.Array:
+def _decimals(draws: Draws, rows: int, kind: pa.Decimal128Type) -> pa.Array:
     """Up to a hundred, with as many places as the type has, or fewer."""
     places = min(kind.scale, 2)
-    largest = min(100 * 10**places, 10 ** (kind.precision - kind.scale + places))
-    whole = pa.array(rng.integers(0, largest, rows), pa.int64()).cast(pa.decimal128(19, 0))
-    return pc.multiply(whole, pa.scalar(10**-places).cast(pa.decimal128(places + 1, places))).cast(kind)
+    precision = kind.precision - kind.scale + places
+    unscaled = np.zeros((rows, 2), np.int64)  # of 128 bits, the low ones first
+    unscaled[:, 0] = draws.below(10 ** min(2 + places, precision), rows)
+    narrow = pa.decimal128(precision, places)
+    return pa.Array.from_buffers(narrow, rows, [None, pa.py_buffer(unscaled)]).cast(kind)

@@ -92,9 +92,11 @@ def _fits(declared: t.DataType, found: pa.DataType) -> bool:
     """Whether Spark reads a file's type as the declared one without changing a value."""
     if pa.types.is_dictionary(found):
         return _fits(declared, found.value_type)
-    if pa.types.is_integer(found) and type(declared) in _INTEGERS:
-        return found in _INTEGERS[type(declared)]
+    if found in _INTEGERS.get(type(declared), ()):
+        return True
     match declared:
+        case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
+            return False
         case t.StringType():
             return pa.types.is_string(found) or pa.types.is_large_string(found)
         case t.BinaryType():
