@@ -26,6 +26,7 @@ from holdfast.flow.aggregates import (
     variance,
 )
 from holdfast.flow.endpoints import discard, files, parquet, rows
+from holdfast.flow.generate import generate
 from holdfast.flow.own import Context, each_key
 from holdfast.runtime.flow import Flow
 
@@ -50,6 +51,7 @@ __all__ = [
     "each_key",
     "files",
     "first",
+    "generate",
     "last",
     "max",
     "min",

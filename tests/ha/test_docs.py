@@ -90,6 +90,39 @@ def test_the_event_time_flow_runs_as_written(tmp_path: Path) -> None:
     assert read_sink(tmp_path / "late")["id"].to_pylist() == ["old"]
 
 
+@pytest.mark.timeout(300)
+def test_the_flows_of_the_sources_page_run_as_written(tmp_path: Path) -> None:
+    payments, demo = blocks(ROOT / "docs" / "SOURCES.md", "python")
+    (tmp_path / "payments.py").write_text(payments)
+    (tmp_path / "in").mkdir()
+    lines = [
+        "id,account,amount,at",
+        "1,x,2.50,2026-01-01T10:00:00Z",
+        "2,x,lots,2026-01-01T10:00:00Z",
+        "3,y,1,",
+    ]
+    (tmp_path / "in" / "a.csv").write_text("\n".join(lines))
+    (tmp_path / "in" / "b.csv").write_text("account,id\nx,1\n")
+    shell(tmp_path, "python payments.py")
+    balances = {
+        row["account"]: (str(row["total"]), row["n"]) for row in read_sink(tmp_path / "balances").to_pylist()
+    }
+    assert balances == {"x": ("2.50", 1), "y": ("1.00", 1)}
+    reasons = {row["file"]: row["reason"] for row in read_sink(tmp_path / "malformed").to_pylist()}
+    assert reasons["a.csv"] == "amount is no decimal(10,2): lots"
+    assert reasons["b.csv"].startswith("its header names the columns account, id")
+    said = shell(tmp_path, "holdfast status --work-dir work/")
+    assert "payments-quarantine: 1 files refused, 1 malformed" in said
+    assert "source payments: 1 files set aside" in said
+    (tmp_path / "demo.py").write_text(demo.replace("work/", "work-demo/"))
+    shell(tmp_path, "python demo.py")
+    newest: dict[str, int] = {}
+    for row in read_sink(tmp_path / "totals").sort_by("epoch").to_pylist():
+        newest[row["user"]] = row["n"]
+    assert len(newest) == 100
+    assert 18_800 < sum(newest.values()) < 19_200
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_named_files_exist(document: Path) -> None:
     text = document.read_text()

@@ -194,7 +194,7 @@ def test_bad_input_names_the_source_the_file_and_what_to_do(spark: SparkSession,
         totals_flow(tmp_path).run(tmp_path / "work", until_idle=True, spark=spark)
     write_files(tmp_path / "in", FILES[:1])
     (tmp_path / "in" / "bad.parquet").write_bytes(b"PAR1 this is not Parquet")
-    with pytest.raises(hf.InputError, match=r"bad\.parquet is not a whole Parquet file"):
+    with pytest.raises(hf.InputError, match=r"bad\.parquet: it is not a whole Parquet file"):
         totals_flow(tmp_path).run(tmp_path / "work", until_idle=True, spark=spark)
     (tmp_path / "in" / "bad.parquet").unlink()
     totals_flow(tmp_path).run(tmp_path / "work", until_idle=True, spark=spark)

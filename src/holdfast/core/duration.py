@@ -46,6 +46,11 @@ def microseconds(duration: str | timedelta, what: str, *, zero: bool = False) ->
     return value
 
 
+def idle_us(idle_after: str | None) -> int | None:
+    """How long a source may be silent before it counts as idle; None if it never does."""
+    return None if idle_after is None else microseconds(idle_after, "idle_after", zero=True)
+
+
 def _parsed(text: str, what: str) -> int:
     total, position = 0, 0
     while isinstance(text, str) and (part := _PART.match(text.lower(), position)):

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from holdfast.core.duration import microseconds
+from holdfast.core.duration import idle_us
 from holdfast.core.errors import PlanError
+from holdfast.flow.generate import GenerateSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+FORMATS = ("parquet", "json", "csv")
+ON_ERROR = ("fail", "quarantine")
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How the lines of CSV files are written: as RFC 4180 says, but for these."""
+
+    header: bool = True
+    separator: str = ","
+    multiline: bool = False
 
 
 @dataclass(frozen=True)
@@ -19,9 +33,21 @@ class FilesSource:
 
     path: str
     schema: str
+    format: str = "parquet"
+    on_error: str = "fail"
     max_files_per_epoch: int | None = None
     max_rows_per_epoch: int | None = None
     idle_after_us: int | None = None
+    csv: CsvOptions = CsvOptions()
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether what cannot be read is set aside instead of stopping the flow."""
+        return self.on_error == "quarantine"
+
+    def reading(self) -> str:
+        """What decides which rows a file gives; where rows that give none go does not."""
+        return f"{self.format} {self.schema} {self.csv}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +57,11 @@ class RowsSource:
     table: pa.Table
     per_epoch: int
     idle_after_us: int | None = None
+    quarantines: ClassVar[bool] = False
+
+    def reading(self) -> str:
+        """The rows are checked when they are read."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +77,7 @@ class DiscardSink:
     """Lets rows go."""
 
 
-SourceDescription = FilesSource | RowsSource
+SourceDescription = FilesSource | RowsSource | GenerateSource
 SinkDescription = ParquetSink | DiscardSink
 
 
@@ -54,14 +85,25 @@ def files(
     path: str,
     *,
     schema: str,
+    format: str = "parquet",
+    on_error: str = "fail",
     max_files_per_epoch: int | None = None,
     max_rows_per_epoch: int | None = None,
     idle_after: str | None = None,
+    header: bool = True,
+    separator: str = ",",
+    multiline: bool = False,
 ) -> FilesSource:
-    """Read the Parquet files of a directory, each once. A file is never split between epochs.
+    """Read the files of a directory, each once: Parquet, JSON (an object a line) or CSV.
 
-    Files must appear whole (write elsewhere, then rename); names that start with `.` or `_` are ignored.
+    Files must appear whole (write elsewhere, then rename); names that start with `.` or `_` are ignored. A
+    file is never split between epochs.
+
+    What cannot be read stops the flow, and nothing is lost; with `on_error="quarantine"` malformed rows, and
+    files that cannot be read at all, are set aside and counted, and `.quarantine_to(sink)` keeps them.
+
     A source that had nothing new for `idle_after` no longer holds back the watermark of others beside it.
+    `header`, `separator` and `multiline` (line breaks inside quotes) are for CSV.
     """
     for name, bound in (
         ("max_files_per_epoch", max_files_per_epoch),
@@ -69,7 +111,22 @@ def files(
     ):
         if bound is not None and bound < 1:
             raise PlanError(f"{name} must be at least 1, not {bound}", operation="files")
-    return FilesSource(path, schema, max_files_per_epoch, max_rows_per_epoch, _idle(idle_after))
+    for name, value, choices in (("format", format, FORMATS), ("on_error", on_error, ON_ERROR)):
+        if value not in choices:
+            raise PlanError(f"{name}={value!r} is not one of {', '.join(choices)}", operation="files")
+    csv = CsvOptions(header, separator, multiline)
+    if format != "csv" and csv != CsvOptions():
+        raise PlanError(
+            "header, separator and multiline are for CSV files",
+            operation="files",
+            hint=f'Leave them out, or give format="csv" instead of "{format}".',
+        )
+    if len(separator) != 1 or separator in '"\r\n' or not separator.isascii():
+        raise PlanError(
+            f"separator={separator!r} is not one character that can separate columns", operation="files"
+        )
+    bounds = max_files_per_epoch, max_rows_per_epoch, idle_us(idle_after)
+    return FilesSource(path, schema, format, on_error, *bounds, csv)
 
 
 def rows(
@@ -84,11 +141,7 @@ def rows(
     table = data if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data))
     if table.num_columns == 0:
         raise PlanError("hf.rows needs at least one column", operation="rows")
-    return RowsSource(table, per_epoch or max(table.num_rows, 1), _idle(idle_after))
-
-
-def _idle(idle_after: str | None) -> int | None:
-    return None if idle_after is None else microseconds(idle_after, "idle_after", zero=True)
+    return RowsSource(table, per_epoch or max(table.num_rows, 1), idle_us(idle_after))
 
 
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:

@@ -176,10 +176,16 @@ class Stream:
         return self._side(LATE, sink)
 
     def quarantine_to(self, sink: SinkDescription) -> Stream:
-        """Send rows from beyond `max_ahead` to a sink with all their columns."""
+        """Send rows that were set aside to a sink.
+
+        Behind a window or a dedup these are rows from beyond `max_ahead`, with all their columns. Behind a source with
+        `on_error="quarantine"` they are what could not be read: the file, the row, and the reason.
+        """
         return self._side(QUARANTINE, sink)
 
     def _side(self, port: str, sink: SinkDescription) -> Stream:
+        if isinstance(self.node, nodes.Source) and port == QUARANTINE:
+            return self._malformed(sink, self.node)
         time = nodes.time_of(self.node)
         if time is None:
             raise PlanError(
@@ -194,6 +200,16 @@ class Stream:
                 hint='Give that step max_ahead="1 day" or the like.',
             )
         self.flow.sinks.append((self.node, port, sink))
+        return self
+
+    def _malformed(self, sink: SinkDescription, source: nodes.Source) -> Stream:
+        if not source.description.quarantines:
+            raise PlanError(
+                f"source {source.name!r} sets nothing aside: what it cannot read stops the flow",
+                operation="describe",
+                hint='Give hf.files on_error="quarantine".',
+            )
+        self.flow.sinks.append((source, QUARANTINE, sink))
         return self
 
     def _stateful(self, node: Stateful) -> Stream:

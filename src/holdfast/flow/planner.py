@@ -14,15 +14,18 @@ from dataclasses import dataclass
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
-from holdfast.flow.endpoints import SinkDescription, SourceDescription
-from holdfast.flow.flow import OUT, FlowDescription
+from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
+from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
 from holdfast.flow.own import EachKey, Update
 
 
 @dataclass(frozen=True)
 class Input:
-    """What a prefix reads: a source's ordinals, or the epochs of another stage's port."""
+    """What a prefix reads: a source's ordinals, or the epochs of another stage's port.
+
+    A source has the rows of its items, and on its port `quarantine` what is wrong with them.
+    """
 
     kind: str  # "source" or "channel"
     name: str
@@ -31,7 +34,9 @@ class Input:
     @property
     def id(self) -> str:
         """The input as the ledger spells it."""
-        return f"source:{self.name}" if self.kind == "source" else f"channel:{self.name}.{self.port}"
+        if self.kind == "channel":
+            return f"channel:{self.name}.{self.port}"
+        return f"source:{self.name}#{self.port}" if self.port else f"source:{self.name}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,13 @@ class StageSpec:
     def inputs(self) -> tuple[Input, ...]:
         """The inputs of the prefix, each once, in the order in which they are read."""
         return tuple(dict.fromkeys(_leaves(self.prefix)))
+
+    @property
+    def keeps_malformed(self) -> bool:
+        """Whether it is the stage that keeps what a source has set aside."""
+        return (
+            isinstance(self.prefix, Read) and self.prefix.input.port == QUARANTINE and self.operator is None
+        )
 
     def reads_as_is(self, origin: Input) -> bool:
         """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
@@ -147,8 +159,15 @@ class _Planner:
 
     def run(self) -> FlowPlan:
         sinks = [
-            SinkSpec(self._sink_name(node, port, i), self._stage(node), port, description)
+            SinkSpec(self._sink_name(node, port, i), *self._origin(node, port), description)
             for i, (node, port, description) in enumerate(self.flow.sinks)
+        ]
+        kept = {node for node, port, _ in self.flow.sinks if port == QUARANTINE}
+        kept_sources = {node.name for node in kept if isinstance(node, nodes.Source)}
+        sinks += [
+            SinkSpec(f"{name}-{QUARANTINE}-counted", self._quarantine(name), OUT, DiscardSink())
+            for name, description in self.sources.items()
+            if description.quarantines and name not in kept_sources
         ]
         flow = self.flow
         return FlowPlan(
@@ -156,8 +175,31 @@ class _Planner:
         )
 
     def _sink_name(self, node: Node, port: str, position: int) -> str:
+        if isinstance(node, nodes.Source) and port == QUARANTINE:
+            named = _quarantine_name(node.name)
+        else:
+            named = f"{self._name(node)}-{'sink' if port == OUT else port}"
         earlier = sum(1 for other, at, _ in self.flow.sinks[:position] if other is node and at == port)
-        return f"{self._name(node)}-{'sink' if port == OUT else port}-{earlier + 1}"
+        return f"{named}-{earlier + 1}"
+
+    def _origin(self, node: Node, port: str) -> tuple[str, str]:
+        """The stage and port that a sink reads; what a source sets aside is the output of a stage of its own."""
+        if isinstance(node, nodes.Source) and port == QUARANTINE:
+            self.sources[node.name] = node.description
+            return self._quarantine(node.name), OUT
+        return self._stage(node), port
+
+    def _quarantine(self, source: str) -> str:
+        """The stage that keeps the malformed rows of a source; without a sink they are counted all the same."""
+        name = _quarantine_name(source)
+        if not self._is_cut(name):
+            self.stages.append(StageSpec(name, Read(Input("source", source, QUARANTINE)), None))
+        elif not next(stage for stage in self.stages if stage.name == name).keeps_malformed:
+            raise PlanError(f"there are two stages named {name!r}", operation="plan")
+        return name
+
+    def _is_cut(self, name: str) -> bool:
+        return any(stage.name == name for stage in self.stages)
 
     def _stage(self, node: Node) -> str:
         if node in self.cut:
@@ -165,9 +207,9 @@ class _Planner:
         name = self.cut[node] = self._name(node)
         operator = node if isinstance(node, Stateful) else None
         prefix = self._prefix(operator.upstream) if operator else self._inner(node)
-        if any(stage.name == name for stage in self.stages):
+        if self._is_cut(name):
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
-        sides = frozenset(port for other, port, _ in self.flow.sinks if other is node and port != OUT)
+        sides = frozenset(port for other, port, _ in self.flow.sinks if operator is other and port != OUT)
         self.stages.append(StageSpec(name, prefix, operator, sides))
         return name
 
@@ -197,8 +239,14 @@ class _Planner:
             kinds = {nodes.Dedup: "dedup", nodes.OwnOperator: "stateful"}
             kind = kinds.get(type(node), "aggregate")
             return f"{kind}-{self.positions[node] + 1}"
-        order = list(dict.fromkeys(n for n, _, _ in self.flow.sinks if n not in self.positions))
+        order = list(
+            dict.fromkeys(n for n, port, _ in self.flow.sinks if n not in self.positions and port == OUT)
+        )
         return f"rows-{order.index(node) + 1}"
+
+
+def _quarantine_name(source: str) -> str:
+    return f"{source}-{QUARANTINE}"
 
 
 def _leaves(prefix: Prefix) -> list[Input]:

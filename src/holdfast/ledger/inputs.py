@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from holdfast.core.errors import LedgerError
 from holdfast.core.json import Json
 from holdfast.ledger import schema
-from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.ledger import Ledger, record_event
+
+# Items that an event names; the others are counted.
+_NAMED_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,60 @@ def known_identities(tx: Connection, source: str) -> set[str]:
     """Everything that a source has discovered so far."""
     table = schema.source_items
     return set(tx.execute(sa.select(table.c.identity).where(table.c.source == source)).scalars())
+
+
+def unread_by_all(tx: Connection, source: str) -> dict[int, Item]:
+    """By ordinal, the items of a source that no committed epoch of any stage has read."""
+    cursors, table = schema.cursors, schema.source_items
+    names = sa.or_(cursors.c.input == f"source:{source}", cursors.c.input.startswith(f"source:{source}#"))
+    read = tx.execute(sa.select(sa.func.max(cursors.c.processed)).where(names)).scalar() or 0
+    last = tx.execute(sa.select(sa.func.max(table.c.ordinal)).where(table.c.source == source)).scalar()
+    stop = 0 if last is None else int(last) + 1
+    return dict(zip(range(int(read), stop), items(tx, source, int(read), stop), strict=True))
+
+
+def replace_items(ledger: Ledger, generation: int, source: str, mended: Mapping[int, Item]) -> None:
+    """Describe items anew that no committed epoch has read; plans that count on them are made anew too."""
+    table = schema.source_items
+    with ledger.write(generation) as tx:
+        if not mended.keys() <= unread_by_all(tx, source).keys():
+            raise LedgerError(f"an epoch has read items of source {source!r}", operation="mend")
+        for ordinal, item in mended.items():
+            tx.execute(
+                sa.update(table)
+                .where(table.c.source == source, table.c.ordinal == ordinal)
+                .values(rows=item.rows, bytes=item.bytes, body=item.body)
+            )
+        _drop_open_plans(tx, source, min(mended))
+        names = ", ".join(item.identity for item in list(mended.values())[:_NAMED_MAX])
+        record_event(
+            tx,
+            "input mended",
+            f"{len(mended)} items of {source} have changed: {names}",
+            generation=generation,
+        )
+
+
+def _drop_open_plans(tx: Connection, source: str, ordinal: int) -> None:
+    """Plans without a manifest that read a source at or above an ordinal."""
+    plans, stages = schema.plans, schema.stages
+    found = tx.execute(
+        sa.select(plans.c.stage, plans.c.branch, plans.c.epoch, plans.c.body).where(
+            plans.c.stage == stages.c.stage,
+            plans.c.branch == stages.c.branch,
+            plans.c.epoch == stages.c.head + 1,
+        )
+    ).all()
+    for stage, branch, epoch, body in found:
+        ranges = [
+            stop for name, (_, stop) in body["ranges"].items() if name.partition("#")[0] == f"source:{source}"
+        ]
+        if any(stop > ordinal for stop in ranges):
+            tx.execute(
+                sa.delete(plans).where(
+                    plans.c.stage == stage, plans.c.branch == branch, plans.c.epoch == epoch
+                )
+            )
 
 
 def items(tx: Connection, source: str, start: int, stop: int) -> list[Item]:

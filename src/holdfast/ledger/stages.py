@@ -39,7 +39,7 @@ def register(
                 .values(state_schema=state_schema)
             )
         for name in inputs:
-            add_cursor(tx, f"stage:{stage}", name, 0)
+            add_cursor(tx, f"stage:{stage}", name, _start(tx, name))
 
 
 def add_cursor(tx: Connection, consumer: str, name: str, start: int) -> None:
@@ -50,6 +50,19 @@ def add_cursor(tx: Connection, consumer: str, name: str, start: int) -> None:
     ).first()
     if known is None:
         tx.execute(sa.insert(table).values(consumer=consumer, input=name, processed=start, needed=start))
+
+
+def _start(tx: Connection, name: str) -> int:
+    """Where a new stage begins to read: at the start, but not what was found whole when others read it.
+
+    What a source sets aside is read from where it began to do so; before, malformed rows stopped the flow.
+    """
+    source, _, port = name.partition("#")
+    if not port:
+        return 0
+    table = schema.cursors
+    read = tx.execute(sa.select(sa.func.max(table.c.processed)).where(table.c.input == source)).scalar()
+    return int(read or 0)
 
 
 def _check_schema(stage: str, head: int, old: Json | None, new: Json | None) -> None:

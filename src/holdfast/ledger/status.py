@@ -15,6 +15,7 @@ from holdfast.ledger.holder import Holder
 from holdfast.ledger.ledger import Ledger
 
 _EVENTS_SHOWN = 10
+_REFUSED_SHOWN = 10
 
 
 def status(work_dir: Path) -> Json:
@@ -78,7 +79,20 @@ def _sources(tx: Connection) -> Json:
             table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes)
         ).group_by(table.c.source)
     )
-    return {name: {"items": items, "rows": rows, "bytes": size} for name, items, rows, size in found}
+    return {
+        name: {"items": items, "rows": rows or 0, "bytes": size, "refused": _refused(tx, name)}
+        for name, items, rows, size in found
+    }
+
+
+def _refused(tx: Connection, source: str) -> Json:
+    """Items that cannot be read and were set aside: how many, and why the newest were."""
+    table = schema.source_items
+    reason = table.c.body["refused"].as_string()
+    refused = sa.select(table.c.identity, reason).where(table.c.source == source, reason.is_not(None))
+    newest = tx.execute(refused.order_by(table.c.ordinal.desc()).limit(_REFUSED_SHOWN))
+    number = tx.execute(sa.select(sa.func.count()).select_from(refused.subquery())).scalar_one()
+    return {"items": number, "newest": {identity: why for identity, why in newest}}
 
 
 def _events(tx: Connection) -> list[Json]:

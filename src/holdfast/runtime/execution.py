@@ -11,8 +11,10 @@ from holdfast.core.json import Json
 from holdfast.flow.planner import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.files import LayerRow
+from holdfast.ledger.inputs import Item
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
+from holdfast.sources.contract import InFiles, Quarantining
 from holdfast.sources.files import unglobbed
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.direct import DirectFile
@@ -67,25 +69,35 @@ def _frames(
     frames = {}
     for origin in stage.spec.inputs:
         if origin.kind == "source":
-            frames[origin] = rt.sources[origin.name].read(rt.spark, _items(rt, origin, plan))
+            frames[origin] = _source(rt, origin, _items(rt, origin, plan))
         else:
             frames[origin] = _channel(rt, origin, _segment_files(rt, origin, plan, scratch))
     return frames
+
+
+def _source(rt: Runtime, origin: Input, items: Sequence[Item]) -> DataFrame:
+    source = rt.sources[origin.name]
+    if not origin.port:
+        return source.read(rt.spark, items)
+    assert isinstance(source, Quarantining)
+    return source.quarantined(rt.spark, items)
 
 
 def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | None) -> list[DirectFile]:
     found = []
     for number, origin in enumerate(stage.spec.inputs):
         if origin.kind == "source":
-            paths = rt.sources[origin.name].paths(_items(rt, origin, plan))
-            found += [DirectFile(path, number, None) for path in paths]
+            source = rt.sources[origin.name]
+            assert isinstance(source, InFiles)
+            paths = source.checked(_items(rt, origin, plan))
+            found += [DirectFile(str(path), number, None) for path in paths]
         else:
             names = [file["path"] for file in _segment_files(rt, origin, plan, scratch)]
             found += [DirectFile(str(rt.root / name), number, name) for name in names]
     return found
 
 
-def _items(rt: Runtime, origin: Input, plan: EpochPlan) -> list[ledger_inputs.Item]:
+def _items(rt: Runtime, origin: Input, plan: EpochPlan) -> list[Item]:
     with rt.ledger.read() as tx:
         return ledger_inputs.items(tx, origin.name, *plan.ranges[origin.id])
 

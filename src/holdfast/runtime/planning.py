@@ -24,6 +24,7 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
 from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime.context import Runtime
+from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
 
@@ -74,11 +75,13 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
 
 def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -> bool:
     """Whether all that an epoch takes lies in files that tasks can read; segments always do."""
-    sources = ((origin.name, part) for origin, part in taken.items() if origin.kind == "source")
-    return all(
-        rt.sources[name].direct(ledger_inputs.items(tx, name, part.start, part.stop))
-        for name, part in sources
-    )
+    for origin, part in taken.items():
+        if origin.kind == "source":
+            source = rt.sources[origin.name]
+            items = ledger_inputs.items(tx, origin.name, part.start, part.stop)
+            if origin.port or not isinstance(source, InFiles) or not source.direct(items):
+                return False
+    return True
 
 
 def frontier_of_inputs(

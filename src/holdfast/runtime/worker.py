@@ -18,15 +18,17 @@ from threading import Event, Thread
 
 from pyspark.sql import SparkSession
 
-from holdfast.core import crashpoints, limits
+from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.flow import endpoints
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.generate import GenerateSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, holder, stages
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.merger import Merger
 from holdfast.runtime.planning import next_plan
 from holdfast.runtime.progress import Progress, Report
@@ -38,6 +40,7 @@ from holdfast.sinks.discard import DiscardSink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sources.contract import Source
 from holdfast.sources.files import Files
+from holdfast.sources.generate import Generate
 from holdfast.sources.rows import Rows
 from holdfast.spark.bind import bind
 from holdfast.spark.session import epoch_settings, make_session
@@ -119,7 +122,7 @@ def _fenced_first(ledger: Ledger, generation: int) -> Iterator[None]:
 def _prepare(
     plan: FlowPlan, root: Path, ledger: Ledger, generation: int, spark: SparkSession, options: RunOptions
 ) -> Runtime:
-    sources = {name: _source(name, description) for name, description in plan.sources.items()}
+    sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
     bound = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, options.hash_bits)
     for stage in bound:
         schema = stage.operator.description if stage.operator else None
@@ -133,12 +136,16 @@ def _prepare(
     return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, Progress(), options.direct)
 
 
-def _source(name: str, description: SourceDescription) -> Source:
-    return (
-        Files(name, description)
-        if isinstance(description, endpoints.FilesSource)
-        else Rows(name, description)
-    )
+def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source:
+    match description:
+        case endpoints.FilesSource():
+            return Files(name, description)
+        case endpoints.RowsSource():
+            return Rows(name, description)
+        case GenerateSource():
+            with ledger.read() as tx:
+                first = ledger_inputs.items(tx, name, 0, 1)
+            return Generate(name, description, *first)
 
 
 def _sink(description: SinkDescription) -> Sink:
@@ -163,7 +170,7 @@ class _Worker:
         self._rt = rt
         self._options = options
         self._failures: list[BaseException] = []
-        self._known = {name: self._identities(name) for name in rt.sources}
+        self._discovery = Discovery(rt)
         self._sinks = [SinkLoop(rt, spec, _sink(spec.description)) for spec in rt.plan.sinks]
 
     def run(self) -> None:
@@ -195,6 +202,7 @@ class _Worker:
         """Whatever a crash, a power cut or a hand has done to the files is found and mended before any work."""
         rt = self._rt
         sweep_strays(rt.ledger, rt.root)
+        self._discovery.take_mended()
         repair(rt)
         self._ship()
 
@@ -213,7 +221,7 @@ class _Worker:
     def _chores(self) -> list[tuple[str, Callable[[], bool], float]]:
         """What runs from time to time; a commit does not make it more urgent."""
         return [
-            ("discover", self._discover, limits.POLL_MS / 1000),
+            ("discover", self._discovery.step, limits.POLL_MS / 1000),
             ("sweep", self._sweep, limits.SWEEP_EVERY_MS / 1000),
         ]
 
@@ -260,7 +268,7 @@ class _Worker:
     def _idle(self) -> bool:
         """Nothing new at the sources, no plan open or to be made, every sink up to date."""
         rt = self._rt
-        if self._discover():
+        if self._discovery.step() or any(source.more_to_come() for source in rt.sources.values()):
             return False
         with rt.ledger.read() as tx:
             for name, stage in rt.stages.items():
@@ -272,24 +280,6 @@ class _Worker:
                 > epochs.stage_row(tx, sink.stage).head
                 for sink in rt.plan.sinks
             )
-
-    def _discover(self) -> bool:
-        """Write down what is new at the sources; whether anything was."""
-        rt, found = self._rt, False
-        for name, source in rt.sources.items():
-            items = source.discover(self._known[name])
-            if items:
-                ledger_inputs.add_items(rt.ledger, rt.generation, name, items)
-                self._known[name].update(item.identity for item in items)
-                rt.heard[name] = time.monotonic()
-                crashpoints.reach("discover.after")
-                rt.alarm.ring()
-                found = True
-        return found
-
-    def _identities(self, source: str) -> set[str]:
-        with self._rt.ledger.read() as tx:
-            return ledger_inputs.known_identities(tx, source)
 
     def _ship(self) -> bool:
         rt = self._rt

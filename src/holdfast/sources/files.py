@@ -1,29 +1,33 @@
-"""A directory of Parquet files, each read once, in the order of their modification.
+"""A directory of files, each read once, in the order of their modification.
 
 A file is an item; its name is its identity; its length and modification time are recorded when it is
-discovered, and it is never read if they have changed since.
+discovered, and it is never read if they have changed since. As long as no committed epoch has read it, a
+person may mend it: the next run takes it as it finds it. A file that cannot be read at all stops the flow, or is
+recorded as refused, with the reason, and has no rows from then on.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from holdfast.core.errors import InputError
+from holdfast.core.errors import InputError, PlanError
+from holdfast.core.json import Json
 from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.inputs import Item
+from holdfast.sources.contract import REFUSED
+from holdfast.sources.fitness import Facts, Unfit
+from holdfast.sources.parquet_files import parquet_facts, signature
+from holdfast.sources.text_files import csv_facts, json_facts
+from holdfast.sources.text_frames import TextFrames
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.bind import QUARANTINED
 from holdfast.spark.schemas import parse_schema
-
-# Spark marks files whose old dates are in the calendar of their day, and converts them when it reads them.
-_OLD_CALENDAR = b"org.apache.spark.legacy"
 
 
 class Files:
@@ -34,7 +38,9 @@ class Files:
         self._description = description
         self._directory = Path(description.path).resolve()
         self._schema = parse_schema(f"source {name!r}", description.schema)
-        self._arrow = arrow_schema(name, self._schema)
+        self._frames = TextFrames(name, description, self._schema)
+        if description.format == "csv":
+            _check_flat(name, self._schema)
 
     def schema(self) -> t.StructType:
         """The declared columns."""
@@ -50,71 +56,140 @@ class Files:
             raise InputError(
                 f"source {self._name!r} cannot list {self._directory}: {error.strerror}",
                 operation="discover",
-                hint="Make the directory, or mend its permissions.",
+                hint=_directory_hint(error),
             ) from error
         return [self._item(name, size, mtime_ns) for mtime_ns, name, size in found]
 
+    def as_found(self, item: Item) -> Item:
+        """The file as it is now; one that is gone is missed when it is read."""
+        try:
+            stat = (self._directory / item.identity).stat()
+        except OSError:
+            return item
+        if _stamp(item) == (stat.st_size, stat.st_mtime_ns):
+            return item
+        return self._item(item.identity, stat.st_size, stat.st_mtime_ns)
+
+    def checked(self, items: Sequence[Item]) -> list[Path]:
+        """The files of items, found to be what they were when they were discovered, without the refused ones."""
+        return [self._checked(item) for item in items if REFUSED not in item.body]
+
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """Read files as they were when they were discovered."""
-        paths = [unglobbed(path) for path in self.paths(items)]
+        paths = [unglobbed(str(path)) for path in self.checked(items)]
         if not paths:
             return spark.createDataFrame([], self._schema)
-        return spark.read.schema(self._schema).parquet(*paths)
+        if self._description.format == "parquet":
+            return spark.read.schema(self._schema).parquet(*paths)
+        return self._frames.rows(spark, paths)
+
+    def quarantined(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
+        """The malformed rows of files, and a row without text for every file that was refused as a whole."""
+        refused = [item for item in items if REFUSED in item.body]
+        files = pa.table(
+            {
+                "file": pa.array([item.identity for item in refused], pa.string()),
+                "row": pa.nulls(len(refused), pa.string()),
+                "reason": pa.array([item.body[REFUSED] for item in refused], pa.string()),
+            }
+        )
+        found = spark.createDataFrame(files) if refused else spark.createDataFrame([], QUARANTINED)
+        paths = [unglobbed(str(path)) for path in self.checked(items)]
+        if not paths or self._description.format == "parquet":
+            return found
+        return found.unionByName(self._frames.malformed(spark, paths))
 
     def direct(self, items: Sequence[Item]) -> bool:
-        """As far as their footers said when they were discovered."""
-        declared = _signature(self._arrow)
-        return all(item.body.get("columns") == declared for item in items)
-
-    def paths(self, items: Sequence[Item]) -> list[str]:
-        """Files as they were when they were discovered."""
-        return [self._checked(item) for item in items]
+        """As far as their footers said when they were discovered; refused files have no rows to read."""
+        declared = signature(arrow_schema(self._name, self._schema))
+        return all(item.body.get("columns") == declared or REFUSED in item.body for item in items)
 
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """As the flow says."""
         return self._description.max_files_per_epoch, self._description.max_rows_per_epoch
 
+    def more_to_come(self) -> bool:
+        """Nobody knows whether another file will come."""
+        return False
+
     def _item(self, name: str, size: int, mtime_ns: int) -> Item:
+        body: Json = {"bytes": size, "mtime_ns": mtime_ns}
         try:
-            footer = pq.read_metadata(self._directory / name)
-            body = {"bytes": size, "mtime_ns": mtime_ns, "columns": self._found(footer)}
-            return Item(name, int(footer.num_rows), size, body)
-        except (pa.ArrowInvalid, OSError) as error:
+            facts = self._facts(name)
+            return Item(name, facts.rows, size, {**body, "columns": facts.columns} if facts.columns else body)
+        except Unfit as unfit:
+            if self._description.quarantines:
+                return Item(name, None, size, {**body, REFUSED: unfit.reason})
             raise InputError(
-                f"source {self._name!r}: {name} is not a whole Parquet file: {error}",
+                f"source {self._name!r} cannot read {self._directory / name}: {unfit.reason}",
                 operation="discover",
-                hint="Mend or remove it. Write files elsewhere and rename them into the directory when complete.",
+                hint=f'{unfit.hint} Or set on_error="quarantine" on the source, to set such files aside.',
+            ) from unfit
+
+    def _facts(self, name: str) -> Facts:
+        description = self._description
+        try:
+            with (self._directory / name).open("rb") as file:
+                match description.format:
+                    case "parquet":
+                        return parquet_facts(file, self._schema)
+                    case "json":
+                        return json_facts(file, name)
+                    case _:
+                        return csv_facts(file, name, self._schema, description.csv)
+        except OSError as error:
+            raise InputError(
+                f"source {self._name!r} cannot open {self._directory / name}: {error.strerror}",
+                operation="discover",
+                hint="Mend its permissions, or remove it.",
             ) from error
 
-    def _found(self, footer: pq.FileMetaData) -> str | None:
-        """The signature of the declared columns as a file has them; None if only Spark knows how to read them."""
-        schema = footer.schema.to_arrow_schema()
-        twice = any(schema.names.count(name) != 1 for name in self._arrow.names)
-        if twice or any(key.startswith(_OLD_CALENDAR) for key in footer.metadata or {}):
-            return None
-        return _signature(pa.schema([schema.field(name) for name in self._arrow.names]))
-
-    def _checked(self, item: Item) -> str:
+    def _checked(self, item: Item) -> Path:
         path = self._directory / item.identity
         try:
             stat = path.stat()
             now = (stat.st_size, stat.st_mtime_ns)
         except OSError:
             now = None
-        if now != (item.body["bytes"], item.body["mtime_ns"]):
+        if now != _stamp(item):
             what = "is gone" if now is None else "has changed since it was discovered"
             raise InputError(
                 f"source {self._name!r}: {path} {what}, and it is needed",
                 operation="read",
-                hint="Put the file back as it was, with its modification time.",
+                hint="Put the file back as it was, with its modification time. If no epoch that was committed has"
+                " read it yet, it is enough that it is there: the next run takes it as it finds it.",
             )
-        return str(path)
+        return path
 
 
-def _signature(columns: pa.Schema) -> str:
-    """Names and types, short."""
-    text = repr([(field.name, str(field.type)) for field in columns])
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def _stamp(item: Item) -> tuple[int, int]:
+    return item.body["bytes"], item.body["mtime_ns"]
+
+
+def _directory_hint(error: OSError) -> str:
+    match error:
+        case FileNotFoundError():
+            return "Make the directory, or mend the path: files that come into it later are found."
+        case NotADirectoryError():
+            return "Give the directory that the file is in."
+        case PermissionError():
+            return "Mend its permissions: it must be readable and searchable."
+        case _:
+            return "Mend the directory or its file system."
+
+
+def _check_flat(name: str, schema: t.StructType) -> None:
+    nested = [
+        field.name
+        for field in schema.fields
+        if isinstance(field.dataType, t.ArrayType | t.MapType | t.StructType | t.VariantType | t.BinaryType)
+    ]
+    if nested:
+        raise PlanError(
+            f"a CSV file cannot hold the column {nested[0]!r} of source {name!r}: it is no plain value",
+            operation="bind",
+            hint='Declare it as string and parse it in a transform, or use format="json".',
+        )
 
 
 def unglobbed(path: str) -> str:

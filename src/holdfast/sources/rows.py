@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from holdfast.core.errors import InputError
+from holdfast.core.errors import InputError, PlanError
 from holdfast.flow.endpoints import RowsSource
 from holdfast.ledger.inputs import Item
 from holdfast.state.digest import digest
@@ -25,7 +26,15 @@ class Rows:
 
     def schema(self) -> t.StructType:
         """The table's columns."""
-        return from_arrow_schema(self._table.schema)
+        try:
+            return from_arrow_schema(self._table.schema)
+        except PySparkException as error:
+            raise PlanError(
+                f"source {self._name!r} has a column of a type that Spark does not have: {error.getMessage()}",
+                operation="bind",
+                hint=f"The columns are {', '.join(f'{field.name} {field.type}' for field in self._table.schema)}."
+                " Cast it, an unsigned number to a signed one.",
+            ) from error
 
     def discover(self, known: set[str]) -> list[Item]:
         """All slices of the table that are not known yet."""
@@ -39,17 +48,13 @@ class Rows:
             return spark.createDataFrame([], self.schema())
         return spark.createDataFrame(pa.concat_tables(tables))
 
-    def direct(self, items: Sequence[Item]) -> bool:
-        """They are in this process, not in files."""
-        return False
-
-    def paths(self, items: Sequence[Item]) -> list[str]:
-        """None: see `direct`."""
-        return []
-
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """One slice an epoch."""
         return 1, None
+
+    def more_to_come(self) -> bool:
+        """All of it is there from the start."""
+        return False
 
     def _identity(self, start: int) -> str:
         return f"{start}+{self._per_epoch}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
+from holdfast.flow.flow import QUARANTINE
 from holdfast.flow.nodes import Dedup, OwnOperator, RunningAggregate, WindowAggregate, time_of
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
@@ -24,7 +26,11 @@ from holdfast.spark.operators.event_time import INPUT, Clock
 from holdfast.spark.operators.sessions import bind_session
 from holdfast.spark.operators.stateful import bind_stateful
 from holdfast.spark.operators.windows import bind_window
+from holdfast.spark.schemas import parse_schema
 from holdfast.spark.session import ansi_mode
+
+# What a source has set aside: the file, the row as it is (null where it is the file as a whole), and why.
+QUARANTINED = "file string, row string, reason string"
 
 
 @dataclass(frozen=True)
@@ -48,17 +54,19 @@ def bind(
     spark: SparkSession, plan: FlowPlan, sources: Mapping[str, t.StructType], hash_bits: int = 64
 ) -> tuple[BoundStage, ...]:
     """Bind all stages of a flow, in order."""
-    schemas = {f"source:{name}": schema for name, schema in sources.items()}
+    schemas = {Input("source", name).id: schema for name, schema in sources.items()}
+    aside = parse_schema(QUARANTINE, QUARANTINED)
+    schemas |= {Input("source", name, QUARANTINE).id: aside for name in sources}
     bound = []
     for spec in plan.stages:
-        stage = _bind_stage(spark, spec, schemas, hash_bits)
+        stage = _bind_stage(spark, spec, schemas, hash_bits, _reading(plan, spec))
         schemas[Input("channel", spec.name, "out").id] = stage.output
         bound.append(stage)
     return tuple(bound)
 
 
 def _bind_stage(
-    spark: SparkSession, spec: StageSpec, schemas: Mapping[str, t.StructType], bits: int
+    spark: SparkSession, spec: StageSpec, schemas: Mapping[str, t.StructType], bits: int, reading: str
 ) -> BoundStage:
     empty = {origin.id: spark.createDataFrame([], schemas[origin.id]) for origin in spec.inputs}
     df = apply_prefix(spec.name, spec.prefix, empty)
@@ -67,8 +75,9 @@ def _bind_stage(
     operator = _bind_operator(spec, df, ansi, bits)
     rows = t.StructType([t.StructField(field.name, field.dataType, True) for field in df.schema.fields])
     output = operator.output_ddl if operator else rows
-    # The mode decides what an overflow does, so a plan made under the other is a plan of other code.
-    fingerprint = f"{spec.fingerprint()}-{'ansi' if ansi else 'legacy'}"
+    # The mode decides what an overflow does, so a plan made under the other is a plan of other code; likewise
+    # one whose sources read their items in another way.
+    fingerprint = f"{spec.fingerprint()}-{reading}-{'ansi' if ansi else 'legacy'}"
     inputs = [schemas[origin.id] for origin in spec.inputs]
     direct = operator is not None and operator.direct is not None and _as_they_are(spec, inputs, rows)
     return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint, direct)
@@ -79,6 +88,12 @@ def _as_they_are(spec: StageSpec, inputs: Sequence[t.StructType], rows: t.Struct
     kinds = {field.name: field.dataType for field in rows.fields}
     untouched = all(spec.reads_as_is(origin) for origin in spec.inputs) and spec.reads_each_once
     return untouched and all({field.name: field.dataType for field in one.fields} == kinds for one in inputs)
+
+
+def _reading(plan: FlowPlan, spec: StageSpec) -> str:
+    """How the sources of a stage make rows of their items, in short."""
+    told = [plan.sources[origin.name].reading() for origin in spec.inputs if origin.kind == "source"]
+    return hashlib.blake2b("\n".join(told).encode(), digest_size=4).hexdigest()
 
 
 def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Operator | None:

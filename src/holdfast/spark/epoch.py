@@ -121,7 +121,7 @@ def _job(stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan) -
         exact = [field.name for field in stage.output.fields if _exact(field.dataType.typeName())]
         row_hash = hash_sql(exact) if exact else "0L"
         hashed = df.select(f.expr(row_hash).alias(ROW_HASH), *(f.col(f"`{name}`") for name in columns))
-        return hashed.mapInArrow(StatelessTask(plan, stage.arrow_output), RESULT)
+        return hashed.mapInArrow(StatelessTask(plan, stage.arrow_output, stage.spec.keeps_malformed), RESULT)
     grouped = stage.operator.grouped(df, plan.shape, plan.times)
     return grouped.mapInArrow(StatefulTask(plan, stage.operator), RESULT)
 
@@ -176,10 +176,12 @@ def recognised(error: Exception) -> HoldfastError:
         facts = json.loads(ours.group(1))
         kind: type[HoldfastError] = getattr(errors, facts["kind"], HoldfastError)
         return kind(facts["message"], operation="task", hint=facts["hint"])
-    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return SparkJobError(
-        f"the Spark job failed: {first}", operation="job", hint="The cause below has Spark's whole account."
-    )
+    told = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", text)
+    first = told.group() if told else next(iter(text.strip().splitlines()), type(error).__name__)
+    hint = "The cause below has Spark's whole account."
+    if "FAILED_READ_FILE" in first:
+        hint = f"The file is damaged. Bring it back whole and run again. {hint}"
+    return SparkJobError(f"the Spark job failed: {first}", operation="job", hint=hint)
 
 
 def sum_of(parts: Sequence[Json], name: str) -> int:

@@ -153,6 +153,7 @@ class StatelessTask:
 
     plan: TaskPlan
     columns: pa.Schema  # without the row hash, which comes first
+    malformed: bool = False  # whether the rows are what a source has set aside, which is counted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with marked_errors():
@@ -162,13 +163,16 @@ class StatelessTask:
         _, name = task_name()
         root, path = Path(self.plan.root), f"{self.plan.directory}/out-{name}.parquet"
         writer = SegmentWriter(root, path, self.columns)
-        sum_of_hashes = np.uint64(0)
+        sum_of_hashes, rows, files_refused = np.uint64(0), 0, 0
         for batch in batches:
+            rows += batch.num_rows
+            files_refused += batch.column("row").null_count if self.malformed else 0
             writer.write(pa.RecordBatch.from_arrays(batch.columns[1:], schema=self.columns))
             sum_of_hashes += np.sum(np.asarray(batch.column(0)).view(np.uint64), dtype=np.uint64)
         files = writer.close()
         crashpoints.reach("task.after_segment")
-        return {"segments": {"out": files}, "row_hash_sum": int(sum_of_hashes)}
+        counts = {"malformed": rows - files_refused, "files_refused": files_refused} if self.malformed else {}
+        return {"segments": {"out": files}, "row_hash_sum": int(sum_of_hashes), "counts": counts}
 
 
 @contextmanager

@@ -91,9 +91,40 @@ def test_what_cannot_be_planned_says_so() -> None:
         rows.group_by("k").agg(n=hf.count()).named("x")
 
 
+def test_what_a_source_sets_aside_is_the_output_of_a_stage_of_its_own() -> None:
+    flow = hf.Flow("f")
+    rows = flow.source("in", hf.files("in/", schema="k long", on_error="quarantine"))
+    rows.to(hf.discard())
+    counted = plan(flow)
+    assert [stage.name for stage in counted.stages] == ["rows-1", "in-quarantine"]
+    assert [(sink.name, sink.stage) for sink in counted.sinks] == [
+        ("rows-1-sink-1", "rows-1"),
+        ("in-quarantine-counted", "in-quarantine"),
+    ]
+    (origin,) = counted.stages[1].inputs
+    assert (origin.id, counted.stages[1].keeps_malformed) == ("source:in#quarantine", True)
+    assert not counted.stages[0].keeps_malformed
+    rows.quarantine_to(hf.discard()).quarantine_to(hf.discard())
+    kept = plan(flow)
+    assert [stage.name for stage in kept.stages] == ["rows-1", "in-quarantine"]
+    assert [sink.name for sink in kept.sinks] == ["rows-1-sink-1", "in-quarantine-1", "in-quarantine-2"]
+    assert kept.stages[0].side_ports == frozenset()
+
+
+def test_a_quarantine_needs_a_source_that_sets_aside_and_a_name_of_its_own() -> None:
+    flow = hf.Flow("f")
+    with pytest.raises(hf.PlanError, match="sets nothing aside") as caught:
+        flow.source("in", hf.files("in/", schema="k long")).quarantine_to(hf.discard())
+    assert 'on_error="quarantine"' in str(caught.value)
+    rows = flow.source("x", hf.files("in/", schema="k long", on_error="quarantine"))
+    rows.group_by("k").agg(n=hf.count()).named("x-quarantine").to(hf.discard())
+    with pytest.raises(hf.PlanError, match="two stages named 'x-quarantine'"):
+        plan(flow)
+
+
 def test_the_public_names_are_these() -> None:
     assert {*hf.__all__} >= {
         "Flow", "files", "rows", "parquet", "discard", "count", "sum", "min", "max", "avg", "stddev", "variance",
-        "HoldfastError", "PlanError", "FencedError",
+        "HoldfastError", "PlanError", "FencedError", "generate",
     }  # fmt: skip
     assert all(hasattr(hf, name) for name in hf.__all__)

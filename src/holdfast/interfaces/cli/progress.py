@@ -57,7 +57,7 @@ class ProgressView:
 
 def aside(counts: dict[str, int]) -> str:
     """Rows that went another way, by reason: late, without a time, too far ahead, duplicates."""
-    return "".join(f", {count:,} {reason.replace('_', ' ')}" for reason, count in counts.items())
+    return "".join(f", {count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count)
 
 
 def _table(progress: Progress) -> Table:

@@ -37,8 +37,17 @@ def status(
     for name, stage in found["stages"].items():
         if stage["aside"]:
             console.print(f"{name}: {aside(stage['aside']).lstrip(', ')}")
+    for name, source in found["sources"].items():
+        _refused(console, name, source["refused"])
     for event in found["events"]:
         console.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
+
+
+def _refused(console: Console, source: str, refused: Json) -> None:
+    if refused["items"]:
+        console.print(f"source {source}: {refused['items']:,} files set aside", soft_wrap=True)
+    for name, reason in refused["newest"].items():
+        console.print(f"  {name}: {reason}", soft_wrap=True, markup=False)
 
 
 def _stages(stages: Json) -> Table:
