@@ -233,7 +233,6 @@ def test_a_description_that_was_refused_leaves_no_trace_in_the_flow() -> None:
 @pytest.mark.parametrize(
     "stream",
     [
-        lambda rows: rows,
         lambda rows: rows.transform(lambda df: df),
         lambda rows: rows.union(rows),
         lambda rows: rows.group_by("k").agg(n=hf.count()),
@@ -241,13 +240,22 @@ def test_a_description_that_was_refused_leaves_no_trace_in_the_flow() -> None:
             rows.group_by("k").window("ts", tumbling="1 s").agg(n=hf.count()).transform(lambda df: df)
         ),
     ],
-    ids=["source", "transform", "union", "running aggregate", "behind a window"],
+    ids=["transform", "union", "running aggregate", "behind a window"],
 )
 def test_only_what_judges_event_time_has_side_ports(port: str, stream: Callable[[Stream], Stream]) -> None:
     rows = stream(source(hf.Flow("f")))
     assert refusal(lambda: getattr(rows, f"{port}_to")(hf.discard())) == (
         f"this stream has no port {port!r}: what makes it does not judge event time",
         "Call it right behind a window's agg, a dedup, or a stateful with time=.",
+    )
+
+
+def test_a_source_judges_no_time_and_sets_nothing_aside_unless_it_is_told_to() -> None:
+    rows = source(hf.Flow("f"))
+    assert "has no port 'late'" in refusal(lambda: rows.late_to(hf.discard()))[0]
+    assert refusal(lambda: rows.quarantine_to(hf.discard())) == (
+        "source 'in' sets nothing aside: what it cannot read stops the flow",
+        'Give hf.files on_error="quarantine".',
     )
 
 
