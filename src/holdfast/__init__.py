@@ -25,7 +25,7 @@ from holdfast.flow.aggregates import (
     sum,
     variance,
 )
-from holdfast.flow.endpoints import discard, files, parquet, rows
+from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.runtime.flow import Flow
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "discard",
     "files",
     "first",
+    "foreach",
     "last",
     "max",
     "min",
@@ -54,5 +55,6 @@ __all__ = [
     "rows",
     "stddev",
     "sum",
+    "table",
     "variance",
 ]

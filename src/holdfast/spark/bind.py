@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
+from holdfast.flow.flow import OUT
 from holdfast.flow.nodes import Dedup, RunningAggregate, WindowAggregate
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
@@ -34,12 +35,19 @@ class BoundStage:
     operator: Operator | None
     output: t.StructType
     arrow_output: pa.Schema
+    arrow_input: pa.Schema | None  # of the rows before the operator, where a side port carries them
     fingerprint: str
 
     @property
     def name(self) -> str:
         """The stage's name."""
         return self.spec.name
+
+    def port_schema(self, port: str) -> pa.Schema:
+        """The columns of a port's segments."""
+        schema = self.arrow_output if port == OUT else self.arrow_input
+        assert schema is not None, port
+        return schema
 
 
 def bind(
@@ -67,7 +75,8 @@ def _bind_stage(
     output = operator.output_ddl if operator else rows
     # The mode decides what an overflow does, so a plan made under the other is a plan of other code.
     fingerprint = f"{spec.fingerprint()}-{'ansi' if ansi else 'legacy'}"
-    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint)
+    side = arrow_schema(spec.name, rows) if spec.side_ports else None
+    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), side, fingerprint)
 
 
 def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Operator | None:
