@@ -7,11 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
-from batch import assert_same_rows, batch, last_per_key, read_sink, write_files
+from batch import assert_same_rows, batch, last_per_key, write_files
 
 ROWS = pa.table(
     {
@@ -46,9 +45,7 @@ def totals_flow(home: Path) -> hf.Flow:
     """One aggregate with two sinks."""
     flow = hf.Flow("totals")
     totals = files(flow, home).group_by("k", "s").agg(total=hf.sum("v"), n=hf.count(), mean=hf.avg("v"))
-    totals.named("totals").to(hf.parquet(str(home / "out"))).to(
-        hf.table(url(home), "totals", key=["k", "s"])
-    )
+    totals.named("totals").to(hf.parquet(str(home / "out"))).to(hf.table(url(home), "totals", key=["k", "s"]))
     return flow
 
 
