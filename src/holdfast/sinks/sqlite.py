@@ -184,8 +184,9 @@ class Sqlite:
         hint = atomic.hint_for(error) or next((_HINTS[part] for part in _HINTS if part in reason), None)
         if locked:
             hint = (
-                f"Another process kept writing to it for more than {limits.SINK_BUSY_MS_MAX / 1000:g} s. Nothing "
-                "was lost: what was not published is offered again in the next run."
+                f"Another process kept it locked for more than {limits.SINK_BUSY_MS_MAX / 1000:g} s; one of this flow "
+                "that was stopped while it wrote must be ended. Nothing was lost: what is not published is offered "
+                "again in the next run."
             )
         return SinkError(
             f"{self.path} cannot be written: {reason}",

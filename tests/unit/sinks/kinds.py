@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from holdfast.sinks import parquet, reading, sqlite, table, table_record
+from holdfast.sinks import parquet, sqlite, table, table_record
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sinks.table import TableSink
@@ -90,7 +90,7 @@ def _parquet(name: str, single_file: bool) -> Kind:
 
 
 def _table(name: str, key: list[str] | None) -> Kind:
-    code = frozenset(module.__file__ for module in (table, table_record, sqlite, reading))
+    code = frozenset(module.__file__ for module in (table, table_record, sqlite))
     # A process that stands still inside its transaction holds SQLite's lock.
     stops = tuple(point for point in POINTS if point != "sink.after_publish")
     return Kind(
