@@ -1,5 +1,5 @@
 """The flow that the tests of this folder kill: dedup, read by a running aggregate and by windows; a stage without
-state; four sinks, one of them for late rows.
+state; six sinks, one of them for late rows, two of them tables.
 
 Run as `python flow_under_fire.py HOME [--take-over] [--master MASTER]`; it reads HOME/in and stops when it is idle.
 """
@@ -24,6 +24,7 @@ _START_US = 1_774_738_800_000_000
 
 def build(home: Path) -> hf.Flow:
     flow = hf.Flow("under-fire")
+    database = f"sqlite:///{home / 'out.db'}"
     rows = flow.source("rows", hf.files(str(home / "in"), schema=SCHEMA, max_files_per_epoch=1))
     kept = rows.transform(lambda df: df.where("v % 10 != 0"))
     unique = (
@@ -31,12 +32,12 @@ def build(home: Path) -> hf.Flow:
     )
     unique.group_by("k", "s").agg(total=hf.sum("v"), n=hf.count(), hi=hf.max("x"), mean=hf.avg("x")).named(
         "totals"
-    ).to(hf.parquet(str(home / "totals")))
+    ).to(hf.parquet(str(home / "totals"))).to(hf.table(database, "totals", key=["k", "s"]))
     windows = unique.group_by("s").window("ts", tumbling="2 minutes", late="1 minute")
     windows.agg(total=hf.sum("v"), n=hf.count()).named("windows").to(hf.parquet(str(home / "windows")))
     kept.transform(lambda df: df.where("k < 20").select("k", "v")).named("few").to(
         hf.parquet(str(home / "few"))
-    )
+    ).to(hf.table(database, "few"))
     return flow
 
 

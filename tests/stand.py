@@ -79,15 +79,14 @@ class Stand:
             assert time.monotonic() < deadline, "the flow makes no progress"
             time.sleep(0.02)
 
-    def ledger_is_locked(self) -> bool:
-        """Whether a process stands inside a write transaction."""
-        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=0.5)) as ledger:
-            try:
-                ledger.execute("begin immediate")
-                ledger.execute("rollback")
-            except sqlite3.OperationalError:
-                return True
-        return False
+    def is_locked(self) -> bool:
+        """Whether a process stands inside a write transaction, of the ledger or of the tables."""
+        return _locked(self.home / "work" / "ledger.db") or _locked(self.home / "out.db")
+
+    def rows(self, table: str) -> list[tuple]:
+        """What a table sink holds."""
+        with closing(sqlite3.connect(self.home / "out.db", timeout=10)) as database:
+            return database.execute(f"select * from {table}").fetchall()
 
     def events(self) -> list[tuple[str, str]]:
         with sqlite3.connect(self.home / "work" / "ledger.db") as ledger:
@@ -98,14 +97,16 @@ class Stand:
         fed = spark.createDataFrame(pa.concat_tables([table(n) for n in range(self.files)])).where(
             "v % 10 != 0"
         )
-        few = spark.read.parquet(str(self.home / "few")).drop("epoch")
-        assert_same_rows(few, fed.where("k < 20").select("k", "v"))
+        few = fed.where("k < 20").select("k", "v")
+        assert_same_rows(spark.read.parquet(str(self.home / "few")).drop("epoch"), few)
+        assert_same_rows(spark.createDataFrame(self.rows("few"), few.schema), few)
         late = f"ts is null or id % 101 = 0 and id >= {ROWS_PER_FILE}"
         assert_same_rows(spark.read.parquet(str(self.home / "late")).drop("epoch"), fed.where(late))
         unique = fed.where(f"not coalesce({late}, true)").dropDuplicates(["id"])
         aggregates = {"total": "sum(v)", "n": "count(1)", "hi": "max(x)", "mean": "avg(x)"}
         expected = batch(spark, unique, ["k", "s"], aggregates)
         assert_same_rows(last_per_key(spark, self.home / "totals", ["k", "s"]), expected)
+        assert_same_rows(spark.createDataFrame(self.rows("totals"), expected.schema), expected)
         timed = unique.selectExpr("*", "window(ts, '2 minutes') as w").selectExpr(
             "s", "v", "w.start as window_start", "w.end as window_end"
         )
@@ -121,3 +122,13 @@ class Stand:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
+
+
+def _locked(path: Path) -> bool:
+    with closing(sqlite3.connect(path, timeout=0.5)) as database:
+        try:
+            database.execute("begin immediate")
+            database.execute("rollback")
+        except sqlite3.OperationalError:
+            return True
+    return False

@@ -25,7 +25,7 @@ from holdfast.flow.aggregates import (
     sum,
     variance,
 )
-from holdfast.flow.endpoints import discard, files, parquet, rows
+from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
 from holdfast.flow.own import Context, each_key
 from holdfast.runtime.flow import Flow
@@ -51,6 +51,7 @@ __all__ = [
     "each_key",
     "files",
     "first",
+    "foreach",
     "generate",
     "last",
     "max",
@@ -59,5 +60,6 @@ __all__ = [
     "rows",
     "stddev",
     "sum",
+    "table",
     "variance",
 ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -121,6 +124,24 @@ def test_the_flows_of_the_sources_page_run_as_written(tmp_path: Path) -> None:
         newest[row["user"]] = row["n"]
     assert len(newest) == 100
     assert 18_800 < sum(newest.values()) < 19_200
+
+
+@pytest.mark.timeout(300)
+def test_the_flow_of_the_sinks_page_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(blocks(ROOT / "docs" / "SINKS.md", "python")[0])
+    amounts = pa.array([Decimal("99.50"), Decimal("100.00"), Decimal("1.00")], pa.decimal128(10, 2))
+    times = pa.array([0, 1, 2], pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": ["a", "b", "c"], "user": ["x", None, "x"], "amount": amounts, "ts": times})
+    for number in range(2):
+        write_files(tmp_path / "in", [rows], first=number)
+        shell(tmp_path, "python shop.py")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        totals = shop.execute("select * from totals order by n").fetchall()
+        large = shop.execute("select id, amount from large_orders").fetchall()
+    assert totals == [(None, "200.00", 2), ("x", "201.00", 4)]
+    assert large == [("b", "100.00")] * 2
+    assert (tmp_path / "notified.txt").read_text() == "shop:large-sink-2:0:0:0 1\nshop:large-sink-2:0:1:0 1\n"
+    assert read_sink(tmp_path / "changes").num_rows == 4
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

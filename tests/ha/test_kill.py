@@ -96,19 +96,22 @@ def test_a_zombie_changes_nothing_is_told_so_and_stops(stand: Stand, spark: Spar
 
 
 def stop_outside_a_transaction(stand: Stand, process: subprocess.Popen[str]) -> None:
-    """A process that stops with the ledger's lock in its hand is ended by a take-over; this one shall live."""
+    """A process that stops with the ledger's lock in its hand is ended by a take-over, and one with a table's lock
+    keeps everybody waiting; this one shall do neither."""
     while True:
         process.send_signal(signal.SIGSTOP)
-        if not stand.ledger_is_locked():
+        if not stand.is_locked():
             return
         process.send_signal(signal.SIGCONT)
         time.sleep(0.02)
 
 
-def _visible(stand: Stand) -> dict[str, int]:
+def _visible(stand: Stand) -> dict[str, object]:
     """Everything that a reader of a sink can see, and the heads of all stages."""
     sinks = [stand.home / name for name in ("totals", "windows", "few", "late")]
     files = {
         str(path): path.stat().st_mtime_ns for sink in sinks for path in sink.rglob("*") if path.is_file()
     }
-    return {**files, **{stage: stand.head(stage) for stage in ("unique", "totals", "windows", "few")}}
+    tables = {f"table {name}": stand.rows(name) for name in ("totals", "few", "holdfast_sinks")}
+    heads = {stage: stand.head(stage) for stage in ("unique", "totals", "windows", "few")}
+    return {**files, **tables, **heads}

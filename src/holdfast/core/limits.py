@@ -61,6 +61,12 @@ EVENTS_MAX = 100_000
 # A writer that finds the ledger locked waits this long before it reports the ledger as unavailable.
 LEDGER_BUSY_MS_MAX = 10_000
 
+# A table sink that finds its database locked by another writer waits this long before it says so.
+SINK_BUSY_MS_MAX = 10_000
+
+# Pages of the target that a table sink's transaction keeps in memory: an upsert goes to its rows in no order.
+SINK_CACHE_BYTES_MAX = 64 << 20
+
 # Plans and manifests below every cursor and safe point that the ledger keeps, so that older files can still be
 # made again by replay. What is older is folded: a file that depends on it can only come from a backup.
 HISTORY_EPOCHS_MAX = 10_000

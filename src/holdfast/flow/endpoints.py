@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.core.duration import idle_us
@@ -73,12 +74,29 @@ class ParquetSink:
 
 
 @dataclass(frozen=True)
+class TableSink:
+    """A table of a database, upserted by key or appended to."""
+
+    url: str = field(repr=False)  # it may hold a password
+    table: str
+    key: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ForeachSink:
+    """A function that is called with the rows of each epoch."""
+
+    function: Callable[[pa.Table, int, str], object]
+    idempotent: bool = False
+
+
+@dataclass(frozen=True)
 class DiscardSink:
     """Lets rows go."""
 
 
 SourceDescription = FilesSource | RowsSource | GenerateSource
-SinkDescription = ParquetSink | DiscardSink
+SinkDescription = ParquetSink | TableSink | ForeachSink | DiscardSink
 
 
 def files(
@@ -147,6 +165,71 @@ def rows(
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
     """Write each epoch as `epoch=NNNNNNNN/`, or with `single_file` as `epoch-NNNNNNNN.parquet`."""
     return ParquetSink(path, single_file)
+
+
+def table(url: str, table: str, *, key: str | Sequence[str] | None = None) -> TableSink:
+    """Write into a table of a database: with `key` upsert by these columns, without it append.
+
+    `url` is SQLAlchemy's, such as `sqlite:///out.db`. The table is made if it is not there. Null is a key like
+    any other.
+    """
+    _check_url(url)
+    if not table or "\0" in table or table.lower() == "holdfast_sinks":
+        raise PlanError(f"{table!r} cannot name a table", operation="table")
+    keys = (key,) if isinstance(key, str) else None if key is None else tuple(key)
+    if keys is not None and (not keys or len({name.lower() for name in keys}) != len(keys)):
+        raise PlanError(
+            f"key={list(keys)} is not a list of different columns",
+            operation="table",
+            hint="Name the columns by which rows replace each other, or leave key out to append.",
+        )
+    return TableSink(url, table, keys)
+
+
+def _check_url(url: str) -> None:
+    import sqlalchemy as sa
+
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise PlanError(
+            "the url is not one that SQLAlchemy reads",
+            operation="table",
+            hint="Write it as sqlite:///out.db.",
+        ) from error
+    shown = parsed.render_as_string(hide_password=True)
+    if parsed.get_backend_name() != "sqlite":
+        raise PlanError(
+            f"{shown} is not a SQLite database", operation="table", hint="Write it as sqlite:///out.db."
+        )
+    if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
+        raise PlanError(
+            f"{shown} does not name a file",
+            operation="table",
+            hint="Write it as sqlite:///relative.db or sqlite:////absolute/path.db, without options: a database in "
+            "memory would be lost with the process.",
+        )
+
+
+def foreach(function: Callable[[pa.Table, int, str], object], *, idempotent: bool = False) -> ForeachSink:
+    """Call `function(rows, epoch, token)` with the rows of each epoch, in the process that runs the flow.
+
+    It is called at least once an epoch. After a crash or an error it may be called again for an epoch, with the
+    same token: `idempotent=True` declares that this has no second effect. Epochs without rows are passed over.
+    """
+    if not callable(function):
+        raise PlanError(f"foreach needs a function, not {function!r}", operation="foreach")
+    try:
+        inspect.signature(function).bind(None, 0, "")
+    except TypeError as error:
+        raise PlanError(
+            f"{getattr(function, '__name__', function)!r} cannot be called with rows, epoch and token: {error}",
+            operation="foreach",
+            hint="Write it as def send(rows, epoch, token).",
+        ) from error
+    except ValueError:
+        pass  # a function of C's that does not tell its parameters
+    return ForeachSink(function, idempotent)
 
 
 def discard() -> DiscardSink:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
-from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
+from holdfast.flow.endpoints import DiscardSink, ForeachSink, SinkDescription, SourceDescription
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
 from holdfast.flow.own import EachKey, Update
@@ -144,7 +144,28 @@ def plan(flow: FlowDescription) -> FlowPlan:
             operation="plan",
             hint="End a stream with .to(hf.parquet('out/')).",
         )
-    return _Planner(flow).run()
+    planned = _Planner(flow).run()
+    _check_guarantee(planned)
+    return planned
+
+
+def _check_guarantee(planned: FlowPlan) -> None:
+    """What a flow promises, its sinks must be able to hold."""
+    for sink in planned.sinks:
+        description = sink.description
+        if (
+            isinstance(description, ForeachSink)
+            and not description.idempotent
+            and planned.guarantee != "at_least_once"
+        ):
+            raise PlanError(
+                f"guarantee={planned.guarantee!r} cannot hold for sink {sink.name!r}: hf.foreach calls its function "
+                "again for an epoch whose call a crash may have cut off",
+                operation="plan",
+                stage=sink.stage,
+                hint="Make the function ignore a token that it has seen and declare hf.foreach(..., idempotent=True); "
+                'or say hf.Flow(..., guarantee="at_least_once"); or use hf.table or hf.parquet, which keep it.',
+            )
 
 
 class _Planner:

@@ -70,6 +70,8 @@ class SinkLoop:
             wrong = fault(rt.root, file, deep=False)
             if wrong:
                 raise LostFileError(str(file["path"]), wrong)
+        # A target of ours fences by itself; a function of the user's is spared a call by a process that was replaced.
+        rt.ledger.refuse_deposed(rt.generation)
         record = SinkRecord(rt.plan.name, branch, epoch, 0, rt.generation)
         self._sink.publish(record, [rt.root / str(file["path"]) for file in files])
         ledger_inputs.move_cursor(rt.ledger, rt.generation, self._consumer, self._input, epoch, epoch + 1)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.flow import endpoints
-from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, holder, stages
@@ -35,9 +35,7 @@ from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.repair import repair
 from holdfast.runtime.sink_loop import SinkLoop
 from holdfast.runtime.stage_loop import StageLoop
-from holdfast.sinks.contract import Sink
-from holdfast.sinks.discard import DiscardSink
-from holdfast.sinks.parquet import ParquetSink
+from holdfast.sinks.make import check_sinks, make_sink
 from holdfast.sources.contract import Source
 from holdfast.sources.files import Files
 from holdfast.sources.generate import Generate
@@ -124,6 +122,8 @@ def _prepare(
 ) -> Runtime:
     sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
     bound = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, options.hash_bits)
+    named = {stage.name: stage for stage in bound}
+    check_sinks(plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks})
     for stage in bound:
         schema = stage.operator.description if stage.operator else None
         stages.register(ledger, generation, stage.name, schema, [origin.id for origin in stage.spec.inputs])
@@ -132,7 +132,6 @@ def _prepare(
             start = epochs.stage_row(tx, sink.stage).head + 1
             stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)
     tasks = options.tasks or _cores(spark)
-    named = {stage.name: stage for stage in bound}
     return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, Progress(), options.direct)
 
 
@@ -146,12 +145,6 @@ def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source
             with ledger.read() as tx:
                 first = ledger_inputs.items(tx, name, 0, 1)
             return Generate(name, description, *first)
-
-
-def _sink(description: SinkDescription) -> Sink:
-    if isinstance(description, endpoints.ParquetSink):
-        return ParquetSink(description.path, description.single_file)
-    return DiscardSink()
 
 
 def _cores(spark: SparkSession) -> int:
@@ -171,7 +164,10 @@ class _Worker:
         self._options = options
         self._failures: list[BaseException] = []
         self._discovery = Discovery(rt)
-        self._sinks = [SinkLoop(rt, spec, _sink(spec.description)) for spec in rt.plan.sinks]
+        self._sinks = [
+            SinkLoop(rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port)))
+            for spec in rt.plan.sinks
+        ]
 
     def run(self) -> None:
         """Recover, run the loops, stop them, make everything durable."""

@@ -44,6 +44,7 @@ from holdfast.core import crashpoints
 from holdfast.core.errors import FencedError, HoldfastError, SinkError, StorageError
 from holdfast.core.ids import epoch_name, new_attempt_id
 from holdfast.sinks.contract import SinkRecord, admit, other_flow
+from holdfast.sinks.reading import has_rows
 from holdfast.storage import atomic
 
 _CLAIM = re.compile(r"(gen|fenced)-(\d{8,})-\w+")
@@ -112,7 +113,7 @@ class ParquetSink:
         opening = self._opened_for(record)
         if admit(opening.held.last, record, start=opening.held.start) == "already":
             return
-        filled = [segment for segment in segments if self._has_rows(segment)]
+        filled = [segment for segment in segments if has_rows(segment)]
         crashpoints.reach("sink.before_stage")
         held = replace(opening.held, last=record)
         with self._explained("publish", opening.generation, opening.claim, record.epoch):
@@ -201,23 +202,6 @@ class ParquetSink:
                 hint="Open the sink again after a fail-over or a rollback.",
             )
         return opening
-
-    def _has_rows(self, segment: Path) -> bool:
-        try:
-            metadata = pq.read_metadata(segment)
-            names = metadata.schema.to_arrow_schema().names
-        except (OSError, pa.ArrowException) as error:
-            raise StorageError(
-                f"the segment {segment} is lost or torn: {error}", operation="publish"
-            ) from error
-        # Readers take the column from the directory's name, and Spark does not tell upper from lower case.
-        if not self._single_file and any(name.lower() == "epoch" for name in names):
-            raise SinkError(
-                "a column named 'epoch' would be hidden by the one that readers take from the directories",
-                operation="publish",
-                hint="Rename the column, or use single_file=True.",
-            )
-        return bool(metadata.num_rows)
 
     def _publish_rows(self, claim: Path, record: SinkRecord, segments: Sequence[Path]) -> None:
         number = epoch_name(record.epoch)

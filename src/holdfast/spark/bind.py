@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.flow import QUARANTINE
+from holdfast.flow.flow import OUT, QUARANTINE
 from holdfast.flow.nodes import Dedup, OwnOperator, RunningAggregate, WindowAggregate, time_of
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
@@ -41,6 +41,7 @@ class BoundStage:
     operator: Operator | None
     output: t.StructType
     arrow_output: pa.Schema
+    arrow_input: pa.Schema | None  # of the rows before the operator, where a side port carries them
     fingerprint: str
     direct: bool  # whether its tasks can read its inputs themselves
 
@@ -48,6 +49,12 @@ class BoundStage:
     def name(self) -> str:
         """The stage's name."""
         return self.spec.name
+
+    def port_schema(self, port: str) -> pa.Schema:
+        """The columns of a port's segments."""
+        schema = self.arrow_output if port == OUT else self.arrow_input
+        assert schema is not None, port
+        return schema
 
 
 def bind(
@@ -80,7 +87,8 @@ def _bind_stage(
     fingerprint = f"{spec.fingerprint()}-{reading}-{'ansi' if ansi else 'legacy'}"
     inputs = [schemas[origin.id] for origin in spec.inputs]
     direct = operator is not None and operator.direct is not None and _as_they_are(spec, inputs, rows)
-    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), fingerprint, direct)
+    side = arrow_schema(spec.name, rows) if spec.side_ports else None
+    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), side, fingerprint, direct)
 
 
 def _as_they_are(spec: StageSpec, inputs: Sequence[t.StructType], rows: t.StructType) -> bool:

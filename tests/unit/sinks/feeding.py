@@ -1,6 +1,6 @@
-"""A small stream of epochs for the sink tests, what a reader of the target sees, and a process that feeds one.
+"""A small stream of epochs for the sink tests, what a reader should see, and a process that feeds a sink.
 
-As a program: `feeding.py TARGET SINGLE_FILE GENERATION SEGMENTS`. It prints `fenced` if it was refused.
+As a program: `feeding.py KIND TARGET GENERATION SEGMENTS`. It prints `fenced` if it was refused.
 `STOP_AT=POINT` makes it stop itself (SIGSTOP) at the crash point of that name, the first time.
 """
 
@@ -12,19 +12,17 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.core import crashpoints
 from holdfast.core.errors import FencedError
-from holdfast.sinks.contract import SinkRecord
-from holdfast.sinks.parquet import ParquetSink
+from holdfast.sinks.contract import Sink, SinkRecord
+from unit.sinks.kinds import KINDS, SCHEMA
 
 FLOW = "orders"
 # The values of each epoch's segments. Epochs 1 and 3 have no rows: one has an empty segment, one has none.
 VALUES = [[[0, 1], [2]], [[]], [[20, 21], [], [22]], [], [[40], [41, 42]]]
 EPOCHS = len(VALUES)
-SCHEMA = pa.schema([pa.field("value", pa.int64(), nullable=False), ("name", pa.string())])
 
 
 def record(
@@ -49,7 +47,7 @@ def segments(directory: Path, epoch: int) -> list[Path]:
     return [directory / f"{epoch}-{number}.parquet" for number in range(len(VALUES[epoch]))]
 
 
-def feed(sink: ParquetSink, directory: Path, generation: int, until: int = EPOCHS) -> SinkRecord | None:
+def feed(sink: Sink, directory: Path, generation: int, until: int = EPOCHS) -> SinkRecord | None:
     """Open the sink and publish what it does not have; say what it had."""
     last = sink.open(FLOW, 0, generation)
     publish_after(sink, last, directory, generation, until)
@@ -57,7 +55,7 @@ def feed(sink: ParquetSink, directory: Path, generation: int, until: int = EPOCH
 
 
 def publish_after(
-    sink: ParquetSink, last: SinkRecord | None, directory: Path, generation: int, until: int = EPOCHS
+    sink: Sink, last: SinkRecord | None, directory: Path, generation: int, until: int = EPOCHS
 ) -> None:
     for epoch in range(last.epoch + 1 if last else 0, until):
         sink.publish(record(epoch, generation), segments(directory, epoch))
@@ -65,18 +63,6 @@ def publish_after(
 
 def expected(until: int = EPOCHS) -> list[int]:
     return sorted(value for parts in VALUES[:until] for part in parts for value in part)
-
-
-def visible(target: Path) -> list[int]:
-    """What a reader of the whole target sees, in no order."""
-    if not os.listdir(target):
-        return []
-    return sorted(ds.dataset(target, partitioning="hive").to_table(columns=["value"])["value"].to_pylist())
-
-
-def snapshot(target: Path) -> dict[str, bytes]:
-    """Every byte that anyone could read in the target."""
-    return {str(path): path.read_bytes() for path in target.rglob("*") if path.is_file()}
 
 
 def _stop_at(point: str) -> None:
@@ -91,11 +77,11 @@ def _stop_at(point: str) -> None:
 
 
 def main() -> None:
-    target, single_file, generation, directory = sys.argv[1:]
+    kind, target, generation, directory = sys.argv[1:]
     if point := os.environ.get("STOP_AT"):
         _stop_at(point)
     try:
-        feed(ParquetSink(target, single_file == "True"), Path(directory), int(generation))
+        feed(KINDS[kind].sink(Path(target)), Path(directory), int(generation))
     except FencedError as error:
         print("fenced", error)
 

@@ -1,0 +1,234 @@
+"""A table of a database: each epoch upserted by key, or appended, in one transaction with the sink's record.
+
+The rows of an epoch are first bulk-loaded into staging, which only this opening sees. Then one transaction finds
+its claim in the table's record, moves the rows and writes the record. A crash leaves the epoch and its record, or
+neither; what it leaves in staging is cleared when the table is opened again.
+
+Null is a key like any other: rows are matched by `IS NOT DISTINCT FROM` (in SQLite: `IS`), which uses the index
+over the key. Of several rows of an epoch with one key, the last in the order of the segments stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from holdfast.core import crashpoints
+from holdfast.core.errors import SinkError
+from holdfast.core.ids import new_attempt_id
+from holdfast.sinks import reading, sqlite, table_record
+from holdfast.sinks.contract import SinkRecord, admit, other_flow
+from holdfast.sinks.sqlite import Sqlite
+from holdfast.sinks.table_record import Claim
+
+
+@dataclass(frozen=True)
+class _Opening:
+    claim: Claim
+    branch: int
+
+
+class TableSink:
+    """Publishes each epoch into one table."""
+
+    def __init__(self, url: str, table: str, key: Sequence[str] | None, schema: pa.Schema) -> None:
+        self._database = Sqlite(url)
+        self._name = table
+        self._target = self._database.fold(table)
+        self._key = tuple(key) if key else None
+        self._schema = schema
+        self._table = self._described()
+        self._opening: _Opening | None = None
+
+    def __str__(self) -> str:
+        return f"table {self._name!r} of {self._database}"
+
+    def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
+        """Fence every older opening of the table, then say what is the last record found there."""
+        self._opening = None
+        claim = Claim(new_attempt_id(), flow, generation, self._key)
+        with self._explained("open"):
+            self._database.prepare()
+            with self._database.write() as tx:
+                table_record.sinks.create(tx, checkfirst=True)
+                row = table_record.read(tx, self._target, lock=True)
+                last = self._last(row, claim)
+                self._have_table(tx, last)
+                table_record.put_claim(tx, self._target, claim, start, row)
+            self._database.clear_staging(self._target)
+        self._opening = _Opening(claim, branch)
+        return last
+
+    def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
+        """Move the rows of one epoch into the table, once; an epoch without rows moves only the record."""
+        opening = self._opened_for(record)
+        filled = [segment for segment in segments if reading.has_rows(segment)]
+        with self._explained("publish", opening.claim, record.epoch):
+            with self._database.read() as tx:
+                if self._admits(tx, opening.claim, record) == "already":
+                    return
+            crashpoints.reach("sink.before_stage")
+            with self._staged(opening.claim, filled) as (staging, staged):
+                crashpoints.reach("sink.after_stage")
+                with self._database.write(staging) as tx:
+                    if self._admits(tx, opening.claim, record) == "already":
+                        return
+                    if staged is not None:
+                        self._move(tx, staged)
+                    crashpoints.reach("sink.after_publish")
+                    table_record.put_record(tx, self._target, record)
+        crashpoints.reach("sink.after_record")
+
+    def close(self) -> None:
+        """Let go of the target; the record stays in it."""
+        self._opening = None
+
+    # Opening
+
+    def _described(self) -> sa.Table:
+        columns = []
+        for field in self._schema:
+            how = self._database.storage_of(field.type)
+            assert how is not None, "checked when the flow was planned"
+            columns.append(sa.Column(_quoted(field.name), how.declared))
+        return sa.Table(_quoted(self._name), sa.MetaData(), *columns)
+
+    def _last(self, row: sa.Row | None, claim: Claim) -> SinkRecord | None:
+        if row is None:
+            return None
+        table_record.refuse_unless_ours(row, claim, str(self))
+        return table_record.held(row).last
+
+    def _have_table(self, tx: Connection, last: SinkRecord | None) -> None:
+        """Make the table if it is not there, or see that it can take the rows."""
+        found = self._database.columns(tx, self._name)
+        if found:
+            self._check_columns(found)
+        elif last is not None:
+            raise SinkError(
+                f"{self} is gone, although it was published up to epoch {last.epoch}",
+                operation="open",
+                hint=f"Restore it; or, to start anew, also delete its row in {table_record.NAME}.",
+            )
+        else:
+            self._table.create(tx)
+        if self._key:
+            self._database.make_key(tx, self._table, self._key)
+
+    def _check_columns(self, found: dict[str, tuple[str, bool]]) -> None:
+        ours = {self._database.fold(field.name): field for field in self._schema}
+        for name, field in ours.items():
+            declared, _ = found.get(name, ("", False))
+            wanted = self._table.c[field.name].type.compile(self._database.dialect)
+            if name not in found:
+                raise self._misfit(f"has no column {field.name!r}", f"Add it as {wanted}")
+            if not self._database.keeps(declared, field.type):
+                raise self._misfit(
+                    f"has column {field.name!r} as {declared}, which would change values of type {field.type}",
+                    f"Declare it as {wanted}",
+                )
+        needed = [name for name, (_, must) in found.items() if must and name not in ours]
+        if needed:
+            raise self._misfit(
+                f"needs a value for {', '.join(needed)}, which the stage does not have", "Give it a default"
+            )
+
+    def _misfit(self, what: str, remedy: str) -> SinkError:
+        return SinkError(f"{self} {what}", operation="open", hint=f"{remedy}, or use another table.")
+
+    # Publishing
+
+    def _opened_for(self, record: SinkRecord) -> _Opening:
+        opening = self._opening
+        if opening is None:
+            raise SinkError(f"{self} is not open", operation="publish", epoch=record.epoch)
+        claim = opening.claim
+        if record.flow != claim.flow:
+            raise other_flow(claim.flow, record.flow)
+        if record.generation != claim.generation or record.branch > opening.branch:
+            raise SinkError(
+                f"{self} was opened by generation {claim.generation} for branch {opening.branch}; "
+                f"the epoch is of generation {record.generation} and branch {record.branch}",
+                operation="publish",
+                epoch=record.epoch,
+                hint="Open the sink again after a fail-over or a rollback.",
+            )
+        return opening
+
+    def _admits(self, tx: Connection, claim: Claim, record: SinkRecord) -> str:
+        """The fence, and the decision by the table's own record."""
+        row = table_record.read(tx, self._target, lock=True)
+        if row is None:
+            raise SinkError(
+                f"the record of {self} is gone from {table_record.NAME}",
+                operation="publish",
+                hint="Something outside Holdfast removed it: restore the database.",
+            )
+        found = table_record.held(row)
+        if found.claim != claim.id:
+            raise table_record.fenced(found, claim, str(self))
+        return admit(found.last, record, start=found.start)
+
+    @contextmanager
+    def _staged(
+        self, claim: Claim, segments: Sequence[Path]
+    ) -> Iterator[tuple[Path | None, sa.TableClause | None]]:
+        """The rows in staging, for as long as they are needed there; nothing if there are none."""
+        if not segments:
+            yield None, None
+            return
+        staging = self._database.staging(self._target, claim.id)
+        rows = reading.batches(segments, self._schema)
+        try:
+            yield staging, self._database.stage(staging, self._schema, rows, self._key)
+        finally:
+            staging.unlink(missing_ok=True)
+
+    def _move(self, tx: Connection, staged: sa.TableClause) -> None:
+        for statement in self.statements(staged):
+            tx.execute(statement)
+
+    def statements(self, staged: sa.TableClause) -> list[sa.Executable]:
+        """What brings staged rows into the table: with a key, change the rows that are there and add the others."""
+        pairs = list(zip(self._table.c, staged.c, strict=True))
+        rows = sa.select(*staged.c)
+        if self._key is None:
+            return [sa.insert(self._table).from_select(list(self._table.c), rows)]
+        same = sa.and_(*(mine.is_not_distinct_from(new) for mine, new in pairs if mine.name in self._key))
+        changed = {mine: new for mine, new in pairs if mine.name not in self._key}
+        missing = rows.where(~sa.exists().where(same).select_from(self._table).correlate(staged))
+        add = sa.insert(self._table).from_select(list(self._table.c), missing)
+        return [sa.update(self._table).values(changed).where(same), add] if changed else [add]
+
+    # Errors
+
+    @contextmanager
+    def _explained(
+        self, operation: str, claim: Claim | None = None, epoch: int | None = None
+    ) -> Iterator[None]:
+        """Tell a fenced opening, whose staging is gone, from a target that cannot be written."""
+        try:
+            yield
+        except sqlite.FAILURES as error:
+            if claim is not None:
+                self._refuse_fenced(claim)
+            raise self._database.explained(error, operation, epoch) from error
+
+    def _refuse_fenced(self, claim: Claim) -> None:
+        try:
+            with self._database.read() as tx:
+                row = table_record.read(tx, self._target)
+        except sqlite.FAILURES:
+            return
+        if row is not None and row.claim != claim.id:
+            raise table_record.fenced(table_record.held(row), claim, str(self))
+
+
+def _quoted(name: str) -> sa.quoted_name:
+    return sa.quoted_name(name, quote=True)
