@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from holdfast.core.duration import microseconds
+from holdfast.core.duration import microseconds, spelled
 from holdfast.core.errors import PlanError
+from holdfast.core.json import Json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,18 @@ class FilesSource:
     max_rows_per_epoch: int | None = None
     idle_after_us: int | None = None
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "files",
+            "path": self.path,
+            "schema": self.schema,
+            "max_files_per_epoch": self.max_files_per_epoch,
+            "max_rows_per_epoch": self.max_rows_per_epoch,
+            "idle_after": _spelled(self.idle_after_us),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class RowsSource:
@@ -32,6 +45,17 @@ class RowsSource:
     per_epoch: int
     idle_after_us: int | None = None
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "rows",
+            "schema": ", ".join(f"{field.name} {field.type}" for field in self.table.schema),
+            "rows": self.table.num_rows,
+            "rows_per_epoch": self.per_epoch,
+            "idle_after": _spelled(self.idle_after_us),
+        }
+
 
 @dataclass(frozen=True)
 class ParquetSink:
@@ -40,10 +64,26 @@ class ParquetSink:
     path: str
     single_file: bool = False
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        each = "a file" if self.single_file else "a directory"
+        return {
+            "kind": "parquet",
+            "path": self.path,
+            "guarantee": "exactly_once",
+            "because": f"each epoch is {each} that appears in one rename, with the record of it",
+        }
+
 
 @dataclass(frozen=True)
 class DiscardSink:
     """Lets rows go."""
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {"kind": "discard", "guarantee": None, "because": "nothing leaves the flow here"}
 
 
 SourceDescription = FilesSource | RowsSource
@@ -89,6 +129,10 @@ def rows(
 
 def _idle(idle_after: str | None) -> int | None:
     return None if idle_after is None else microseconds(idle_after, "idle_after", zero=True)
+
+
+def _spelled(duration_us: int | None) -> str | None:
+    return None if duration_us is None else spelled(duration_us)
 
 
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.duration import spelled
+from holdfast.core.json import Json
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.windows import EventTime, Window
@@ -47,6 +49,11 @@ class RunningAggregate:
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {"kind": "running aggregate", "keys": list(self.keys), "aggregates": _sql(self.aggregates)}
+
 
 @dataclass(frozen=True, eq=False)
 class WindowAggregate:
@@ -62,6 +69,16 @@ class WindowAggregate:
         """The event time that its windows are over."""
         return self.window.time
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "window aggregate",
+            "keys": list(self.keys),
+            **self.window.facts,
+            "aggregates": _sql(self.aggregates),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Dedup:
@@ -72,6 +89,20 @@ class Dedup:
     within_us: int
     time: EventTime
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "dedup",
+            "ids": list(self.ids),
+            "within": spelled(self.within_us),
+            "time": self.time.facts,
+        }
+
 
 Stateful = RunningAggregate | WindowAggregate | Dedup
 Node = Source | Transform | Union | Stateful
+
+
+def _sql(aggregates: tuple[tuple[str, Aggregate], ...]) -> Json:
+    return {name: aggregate.sql() for name, aggregate in aggregates}

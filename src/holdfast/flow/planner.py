@@ -71,6 +71,16 @@ class StageSpec:
         """The inputs of the prefix, each once, in the order in which they are read."""
         return tuple(dict.fromkeys(_leaves(self.prefix)))
 
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports that it writes to."""
+        return (OUT, *sorted(self.side_ports))
+
+    @property
+    def cut_because(self) -> str:
+        """Why the flow was cut behind it."""
+        return "it keeps state" if self.operator else "a sink reads it"
+
     def reads_as_is(self, origin: Input) -> bool:
         """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
         return _untouched(self.prefix, origin)

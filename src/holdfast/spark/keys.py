@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 from holdfast.core import limits
 from holdfast.core.errors import PlanError
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.operators.view import ViewColumn
 
 PREFIX = "__hf_"
 HASH = f"{PREFIX}h"
@@ -95,6 +96,12 @@ class BoundKeys:
     def renamed(self) -> list[Column]:
         """The columns under the names that the state gives them."""
         return [f.col(name).alias(f"k{i}") for i, name in enumerate(self.quoted)]
+
+    @property
+    def view(self) -> list[ViewColumn]:
+        """The columns under their users' names."""
+        named = zip(self.fields, self.stored, strict=True)
+        return [ViewColumn(k.name, k.dataType.simpleString(), kept.type, (kept.name,)) for k, kept in named]
 
     @property
     def description(self) -> str:

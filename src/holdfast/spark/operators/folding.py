@@ -20,6 +20,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow.aggregates import Aggregate
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator, partials
+from holdfast.spark.operators.view import ViewColumn
 from holdfast.state.canonical import Ints, group_starts
 from holdfast.state.schema import BUCKET, HASH, single
 from holdfast.state.spine import Spine
@@ -63,6 +64,17 @@ class Folding:
     def fields(self) -> list[t.StructField]:
         """The results, as Spark types them."""
         return [aggregate.field for aggregate in self.aggregates]
+
+    @property
+    def view(self) -> list[ViewColumn]:
+        """The results by name, each finished from the stored columns that are its own."""
+        columns, names = [], self.stored.names
+        for aggregate in self.aggregates:
+            acc, field = aggregate.accumulator, aggregate.field
+            mine, names = names[: len(acc.stored)], names[len(acc.stored) :]
+            kind = field.dataType.simpleString()
+            columns.append(ViewColumn(field.name, kind, acc.final, tuple(mine), aggregate.function))
+        return columns
 
     @property
     def description(self) -> str:
