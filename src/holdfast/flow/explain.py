@@ -29,7 +29,7 @@ def explain(plan: FlowPlan) -> Json:
 def _stage(plan: FlowPlan, stage: StageSpec) -> Json:
     return {
         "name": stage.name,
-        "cut": stage.cut_because,
+        "cut_because": stage.cut_because,
         "reads": [origin.id for origin in stage.inputs],
         "prefix": {"transforms": _count(stage.prefix, Apply), "unions": _count(stage.prefix, Concat)},
         "operator": stage.operator.facts if stage.operator else None,

@@ -104,7 +104,9 @@ def snapshot_of(work_dir: Path, stage: str, epoch: int | None) -> Snapshot:
     if reached != at + 1 or (manifest is None and at >= 0):
         raise _gone(row, at, layers)
     infos = [LayerInfo.from_json({"first": s.first, "last": s.last, "runs": s.runs}) for s in spine]  # type: ignore[typeddict-item]
-    return Snapshot(work_dir, flow, stage, at, (manifest or {}).get("watermark_us"), view, tuple(infos))
+    return Snapshot(
+        work_dir.resolve(), flow, stage, at, (manifest or {}).get("watermark_us"), view, tuple(infos)
+    )
 
 
 def _view(tx: Connection, row: StageRow) -> Json:

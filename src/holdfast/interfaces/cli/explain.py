@@ -48,8 +48,9 @@ def _branch(facts: Json, depth: int) -> Iterator[str]:
         if isinstance(value, dict):
             inner = dict(value)
             head = inner.pop("kind", "") or inner.pop("policy", "") or inner.pop("column", "")
-            yield f"{title}: {head}" if head else title
-            yield from _branch(inner, depth + 1)
+            below = list(_branch(inner, depth + 1))
+            yield f"{title}: {head or 'none'}" if head or not below else title
+            yield from below
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for part in value:
                 inner = dict(part)

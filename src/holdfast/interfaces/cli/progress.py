@@ -237,7 +237,7 @@ def summarise(out: Console, report: Report) -> None:
 
 def waiting(lag: Lag) -> str:
     """What has not been processed yet."""
-    return f"{lag.rows:,} rows in {lag.items:,}" if lag.items else "0"
+    return f"{lag.rows:,} rows in {lag.items:,} item{'' if lag.items == 1 else 's'}" if lag.items else "0"
 
 
 def aside(counts: dict[str, int]) -> str:
