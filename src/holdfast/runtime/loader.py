@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -78,7 +78,9 @@ def _import_in_progress(reference: str) -> Iterator[None]:
     global _importing
     _importing += 1
     try:
-        yield
+        # What the file prints is not what a command prints: stdout may be read by a program.
+        with redirect_stdout(sys.stderr):
+            yield
     except HoldfastError:
         raise
     except SystemExit as error:

@@ -56,9 +56,7 @@ def test_a_directory_without_a_flow_completes_to_nothing_and_says_nothing(typed,
     assert typed(f"holdfast state --work-dir {tmp_path} ") == []
 
 
-def test_flows_are_left_to_the_shells_own_completion_of_files(
-    typed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flows_are_left_to_the_shells_own_completion_of_files(typed, monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed("holdfast explain ord") == []
     monkeypatch.setenv("_HOLDFAST_COMPLETE", "source_bash")
     script = holdfast().out

@@ -98,6 +98,13 @@ def test_the_text_is_a_tree_that_leaves_out_what_is_not_set(flow: Path) -> None:
     assert "None" not in said
 
 
+def test_what_a_flow_file_prints_does_not_mix_with_the_answer(flow: Path) -> None:
+    flow.write_text(f"{FLOW}\nprint('loading')\n")
+    said = holdfast("explain", flow, "--json")
+    assert said.json["flow"] == "clicks"
+    assert said.err == "loading\n"
+
+
 def test_no_spark_is_imported_for_it(flow: Path) -> None:
     code = (
         "import sys; from command import holdfast; said = holdfast('explain', sys.argv[1]);"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Protocol
 
@@ -100,7 +101,7 @@ class Terminal(Quiet):
         self._out.print(STOPPED)
 
 
-class Lines(Quiet):
+class Lines(Quiet, ABC):
     """Lines about the stages that have moved since the last, not too often."""
 
     def __init__(self) -> None:
@@ -118,9 +119,9 @@ class Lines(Quiet):
                 self._shown[name] = now
                 self.line(name, stage)
 
+    @abstractmethod
     def line(self, name: str, stage: StageProgress) -> None:
-        """One stage's line."""
-        raise NotImplementedError
+        """Say how far a stage has come."""
 
 
 class PlainLines(Lines):

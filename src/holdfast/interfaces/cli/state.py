@@ -23,7 +23,7 @@ from holdfast.interfaces.cli.shared import (
     table,
     work_directory,
 )
-from holdfast.runtime.snapshot import Snapshot, look
+from holdfast.runtime.snapshot import Snapshot, look, snapshot_of
 
 ROWS_SHOWN = 100
 
@@ -81,6 +81,8 @@ def state(
     if where is None:
         _answer(root, stage, epoch, wanted, limit, as_json, output, _plain)
         return
+    # What is wrong with the question is told before Spark takes its time to start.
+    _names(snapshot_of(root, stage, epoch), wanted)
     from holdfast.runtime import state_query
 
     with state_query.session("local[*]") as spark:
