@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -65,6 +66,29 @@ def test_run_then_status_with_functions_of_the_flows_own_file(home: Path) -> Non
     assert found["running"] is False
     assert (found["stages"]["sums"]["epoch"], found["stages"]["sums"]["state_rows"]) == (2, 3)
     assert "not running" in holdfast(home, "status", "--work-dir", "work").stdout
+    check_what_it_left(home)
+
+
+def check_what_it_left(home: Path) -> None:
+    """State by a predicate that has Spark, and the errors of running in a directory that is another flow's."""
+    words = ["state", "sums", "--where", "k is null or s = 6", "--columns", "s", "--json"]
+    found = holdfast(home, *words)
+    assert found.returncode == 0, found.stderr
+    assert sorted(row["s"] for row in json.loads(found.stdout)["rows"]) == [6, 6, 30]
+    mistaken = holdfast(home, "state", "sums", "--where", "no_such = 1", "--json")
+    assert mistaken.returncode == 1
+    last = json.loads(mistaken.stderr.splitlines()[-1])["error"]
+    assert (last["kind"], last["hint"]) == ("FlowError", "The columns are k, s.")
+    assert "DataFrameQueryContextLogger" not in mistaken.stderr
+    (home / "other_flow.py").write_text(FLOW.replace('"doubling"', '"other"'))
+    other = holdfast(home, "run", "other_flow.py", "--work-dir", "work", "--until-idle", "--json")
+    error = json.loads(other.stderr)["error"]
+    assert (other.returncode, error["kind"]) == (1, "LedgerError")
+    assert "belongs to flow 'doubling', not to 'other'" in error["message"]
+    with sqlite3.connect(home / "work" / "ledger.db") as ledger:
+        ledger.execute("update flow set format_version = 99")
+    newer = holdfast(home, "run", "my_flow.py", "--work-dir", "work", "--until-idle")
+    assert "has format version 99" in newer.stderr
 
 
 @pytest.mark.timeout(300)
@@ -84,10 +108,14 @@ def test_sigterm_is_a_clean_stop_and_the_next_run_goes_on(home: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         second = holdfast(
-            home, "run", "my_flow.py", "--work-dir", "work", "--until-idle", "--master", "local[2]"
+            home, "run", "my_flow.py", "--work-dir", "work", "--until-idle", "--master", "local[2]", "--json"
         )
         assert second.returncode == 1
-        assert f"process {process.pid}" in second.stderr
+        error = json.loads(second.stderr)["error"]
+        assert f"process {process.pid}" in error["message"]
+        assert "--take-over" in error["hint"]
+        running = json.loads(holdfast(home, "state", "sums", "--json").stdout)
+        assert {row["k"]: row["s"] for row in running["rows"]} == {1: 6, 2: 6, None: 30}
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
@@ -104,7 +132,7 @@ def test_sigterm_is_a_clean_stop_and_the_next_run_goes_on(home: Path) -> None:
 def test_mistakes_are_told_in_one_paragraph(home: Path) -> None:
     missing = holdfast(home, "run", "missing.py", "--until-idle")
     assert missing.returncode == 1
-    assert "FlowImportError: [import] there is no file missing.py" in missing.stderr
+    assert "FlowImportError: there is no file missing.py\n  where: import\n" in missing.stderr
     assert "Traceback" not in missing.stderr
     nothing = holdfast(home, "status", "--work-dir", "nowhere")
     assert "LedgerError" in nothing.stderr

@@ -23,6 +23,7 @@ _UNITS_US = {
     "d": 86_400_000_000,
     "week": 604_800_000_000,
 }
+_SPELLED = ("day", "hour", "minute", "second", "millisecond", "microsecond")
 _PART = re.compile(r"\s*(\d{1,18})\s*([a-zµ]+)\s*")
 
 # About 290,000 years fit a signed number of microseconds; a tenth of it leaves room for sums.
@@ -49,6 +50,22 @@ def microseconds(duration: str | timedelta, what: str, *, zero: bool = False) ->
 def idle_us(idle_after: str | None) -> int | None:
     """How long a source may be silent before it counts as idle; None if it never does."""
     return None if idle_after is None else microseconds(idle_after, "idle_after", zero=True)
+
+
+def spelled(us: int) -> str:
+    """A number of microseconds as a user would write it, in the fewest words.
+
+    >>> spelled(5_400_000_000)
+    '1 hour 30 minutes'
+    >>> spelled(0)
+    '0 seconds'
+    """
+    words, rest = [], us
+    for unit in _SPELLED:
+        count, rest = divmod(rest, _UNITS_US[unit])
+        if count:
+            words.append(f"{count} {unit}{'' if count == 1 else 's'}")
+    return " ".join(words) or "0 seconds"
 
 
 def _parsed(text: str, what: str) -> int:

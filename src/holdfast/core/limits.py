@@ -52,6 +52,9 @@ EXPIRY_SLICES = 4
 # How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
 POLL_MS = 200
 
+# How often lag and state size are read from the ledger for whoever watches a run.
+MEASURE_EVERY_MS = 1_000
+
 # How often a job that failed for a reason outside the plan is tried again before the flow stops.
 ATTEMPTS_PER_PLAN_MAX = 3
 
@@ -73,3 +76,9 @@ HISTORY_EPOCHS_MAX = 10_000
 
 # How often what nobody needs any more is looked for and deleted.
 SWEEP_EVERY_MS = 1_000
+
+# Whoever looks at a state reads about so many stored rows at a time: its memory does not follow the state's size.
+STATE_READ_ROWS_MAX = 262_144
+
+# How often a look at a state starts over because a merge and the sweeper replaced the files under it.
+STATE_READ_TRIES_MAX = 5

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from holdfast.core.duration import idle_us
+from holdfast.core.duration import idle_us, spelled
 from holdfast.core.errors import PlanError
+from holdfast.core.json import Json
 from holdfast.flow.generate import GenerateSource
 
 if TYPE_CHECKING:
@@ -50,6 +51,20 @@ class FilesSource:
         """What decides which rows a file gives; where rows that give none go does not."""
         return f"{self.format} {self.schema} {self.csv}"
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "files",
+            "path": self.path,
+            "format": self.format,
+            "on_error": self.on_error,
+            "schema": self.schema,
+            "max_files_per_epoch": self.max_files_per_epoch,
+            "max_rows_per_epoch": self.max_rows_per_epoch,
+            "idle_after": _spelled(self.idle_after_us),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class RowsSource:
@@ -64,6 +79,17 @@ class RowsSource:
         """The rows are checked when they are read."""
         return ""
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "rows",
+            "schema": ", ".join(f"{field.name} {field.type}" for field in self.table.schema),
+            "rows": self.table.num_rows,
+            "rows_per_epoch": self.per_epoch,
+            "idle_after": _spelled(self.idle_after_us),
+        }
+
 
 @dataclass(frozen=True)
 class ParquetSink:
@@ -71,6 +97,17 @@ class ParquetSink:
 
     path: str
     single_file: bool = False
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        each = "a file" if self.single_file else "a directory"
+        return {
+            "kind": "parquet",
+            "path": self.path,
+            "guarantee": "exactly_once",
+            "because": f"each epoch is {each} that appears in one rename, with the record of it",
+        }
 
 
 @dataclass(frozen=True)
@@ -81,6 +118,17 @@ class TableSink:
     table: str
     key: tuple[str, ...] | None = None
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it; not the address, which may hold a password."""
+        return {
+            "kind": "table",
+            "table": self.table,
+            "key": list(self.key) if self.key else None,
+            "guarantee": "exactly_once",
+            "because": "the rows of an epoch and the record of it are one transaction",
+        }
+
 
 @dataclass(frozen=True)
 class ForeachSink:
@@ -89,10 +137,27 @@ class ForeachSink:
     function: Callable[[pa.Table, int, str], object]
     idempotent: bool = False
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "foreach",
+            "function": getattr(self.function, "__name__", type(self.function).__name__),
+            "guarantee": "exactly_once" if self.idempotent else "at_least_once",
+            "because": "the flow says that the function may be called again with the same token"
+            if self.idempotent
+            else "the function is called again after a crash, with the same token",
+        }
+
 
 @dataclass(frozen=True)
 class DiscardSink:
     """Lets rows go."""
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {"kind": "discard", "guarantee": None, "because": "nothing leaves the flow here"}
 
 
 SourceDescription = FilesSource | RowsSource | GenerateSource
@@ -160,6 +225,10 @@ def rows(
     if table.num_columns == 0:
         raise PlanError("hf.rows needs at least one column", operation="rows")
     return RowsSource(table, per_epoch or max(table.num_rows, 1), idle_us(idle_after))
+
+
+def _spelled(duration_us: int | None) -> str | None:
+    return None if duration_us is None else spelled(duration_us)
 
 
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:

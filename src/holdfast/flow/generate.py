@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from holdfast.core.duration import idle_us, microseconds
+from holdfast.core.duration import idle_us, microseconds, spelled
 from holdfast.core.errors import PlanError
+from holdfast.core.json import Json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -42,6 +43,18 @@ class GenerateSource:
     def schema(self) -> str:
         """The columns, as the user wrote them."""
         return self.recipe.schema
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "generate",
+            "schema": self.schema,
+            "rows": self.rows,
+            "rows_per_epoch": self.per_epoch,
+            "rows_per_second": self.rate,
+            "idle_after": None if self.idle_after_us is None else spelled(self.idle_after_us),
+        }
 
     def reading(self) -> str:
         """What decides which rows an item gives."""

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.core.duration import spelled
+from holdfast.core.json import Json
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
-from holdfast.flow.own import Update
+from holdfast.flow.own import EachKey, Update
 from holdfast.flow.windows import EventTime, Window
 
 if TYPE_CHECKING:
@@ -48,6 +50,11 @@ class RunningAggregate:
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {"kind": "running aggregate", "keys": list(self.keys), "aggregates": _sql(self.aggregates)}
+
 
 @dataclass(frozen=True, eq=False)
 class WindowAggregate:
@@ -63,6 +70,16 @@ class WindowAggregate:
         """The event time that its windows are over."""
         return self.window.time
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "window aggregate",
+            "keys": list(self.keys),
+            **self.window.facts,
+            "aggregates": _sql(self.aggregates),
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class Dedup:
@@ -72,6 +89,16 @@ class Dedup:
     ids: tuple[str, ...]
     within_us: int
     time: EventTime
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {
+            "kind": "dedup",
+            "ids": list(self.ids),
+            "within": spelled(self.within_us),
+            "time": self.time.facts,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +114,20 @@ class OwnOperator:
     order_by: tuple[str, ...]
     expire_us: int | None
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        inner = self.function.function if isinstance(self.function, EachKey) else self.function
+        return {
+            "kind": "stateful",
+            "function": getattr(inner, "__name__", type(inner).__name__),
+            "keys": list(self.by),
+            "state": self.state,
+            "order_by": list(self.order_by),
+            "expire_after": None if self.expire_us is None else spelled(self.expire_us),
+            "time": self.time.facts if self.time else None,
+        }
+
 
 Stateful = RunningAggregate | WindowAggregate | Dedup | OwnOperator
 Node = Source | Transform | Union | Stateful
@@ -95,3 +136,7 @@ Node = Source | Transform | Union | Stateful
 def time_of(node: Node | None) -> EventTime | None:
     """The event time by which a node judges its rows, if it does."""
     return getattr(node, "time", None)
+
+
+def _sql(aggregates: tuple[tuple[str, Aggregate], ...]) -> Json:
+    return {name: aggregate.sql() for name, aggregate in aggregates}

@@ -85,6 +85,16 @@ class StageSpec:
             isinstance(self.prefix, Read) and self.prefix.input.port == QUARANTINE and self.operator is None
         )
 
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports that it writes to."""
+        return (OUT, *sorted(self.side_ports))
+
+    @property
+    def cut_because(self) -> str:
+        """Why the flow was cut behind it."""
+        return "it keeps state" if self.operator else "a sink reads it"
+
     def reads_as_is(self, origin: Input) -> bool:
         """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
         return _untouched(self.prefix, origin)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core import limits
-from holdfast.core.duration import microseconds
+from holdfast.core.duration import microseconds, spelled
 from holdfast.core.errors import PlanError
+from holdfast.core.json import Json
 
 EMITS = ("final", "updates")
 
@@ -22,6 +23,13 @@ class Sliding:
         every = "" if self.size_us == self.slide_us else f" every {self.slide_us} us"
         return f"windows of {self.size_us} us{every}"
 
+    @property
+    def spelled(self) -> str:
+        """In the units of people."""
+        if self.size_us == self.slide_us:
+            return f"tumbling, {spelled(self.size_us)}"
+        return f"sliding, {spelled(self.size_us)} every {spelled(self.slide_us)}"
+
 
 @dataclass(frozen=True)
 class Session:
@@ -32,6 +40,11 @@ class Session:
     def __str__(self) -> str:
         return f"sessions with gaps of {self.gap_us} us"
 
+    @property
+    def spelled(self) -> str:
+        """In the units of people."""
+        return f"session, gaps of {spelled(self.gap_us)}"
+
 
 @dataclass(frozen=True)
 class EventTime:
@@ -41,6 +54,12 @@ class EventTime:
     late_us: int
     max_ahead_us: int | None
 
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        ahead = None if self.max_ahead_us is None else spelled(self.max_ahead_us)
+        return {"column": self.column, "late": spelled(self.late_us), "max_ahead": ahead}
+
 
 @dataclass(frozen=True)
 class Window:
@@ -49,6 +68,11 @@ class Window:
     time: EventTime
     kind: Sliding | Session
     emit: str
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        return {"window": self.kind.spelled, "emit": self.emit, "time": self.time.facts}
 
 
 def window_of(

@@ -51,6 +51,20 @@ def stage_row(tx: Connection, stage: str) -> StageRow:
     return StageRow(row.stage, row.branch, row.generation, row.head, row.plan_version)
 
 
+def known_stage(tx: Connection, stage: str) -> StageRow:
+    """Where a stage stands, for somebody who may have got its name wrong."""
+    names = list(tx.execute(sa.select(schema.stages.c.stage)).scalars())
+    if stage not in names:
+        raise LedgerError(
+            f"there is no stage {stage!r} in this flow",
+            operation="look up",
+            hint=f"Its stages are {', '.join(names)}."
+            if names
+            else "It has not got as far as its first stage.",
+        )
+    return stage_row(tx, stage)
+
+
 def own_row(tx: Connection, stage: str, generation: int) -> StageRow:
     """Where a stage stands, for the process that means to change it: refused to a deposed one.
 
@@ -119,6 +133,13 @@ def close_attempt(ledger: Ledger, row: StageRow, attempt: str) -> None:
             .where(table.c.attempt == attempt, table.c.status == "open")
             .values(status="closed")
         )
+
+
+def attempts_at(tx: Connection, row: StageRow, epoch: int) -> int:
+    """How often an epoch that is not committed yet was tried, by this process and those before it."""
+    table = schema.attempts
+    mine = (table.c.stage == row.stage, table.c.kind == "epoch", table.c.epoch == epoch)
+    return int(tx.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())
 
 
 def commit_epoch(ledger: Ledger, commit: Commit) -> StageRow:

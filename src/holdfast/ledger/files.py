@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -18,6 +19,7 @@ from holdfast.core.json import Json
 from holdfast.ledger import schema
 from holdfast.ledger.epochs import StageRow, commit_files, commit_segment, settle_attempt
 from holdfast.ledger.ledger import Ledger, record_event
+from holdfast.protocols.retention import Spanning
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,10 @@ class LayerRow:
         return self.rows - sum(int(first) for first in firsts)
 
 
+# A layer, or whatever else spans epochs.
+Layer = TypeVar("Layer", bound=Spanning)
+
+
 def live_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
     """All layers of a stage whose files are there, merged ones beside their inputs."""
     table = schema.layers
@@ -64,9 +70,9 @@ def live_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
     return [LayerRow(*values) for values in found]
 
 
-def cover(layers: Sequence[LayerRow], epoch: int) -> tuple[list[LayerRow], int]:
+def cover(layers: Sequence[Layer], epoch: int) -> tuple[list[Layer], int]:
     """The fewest consecutive layers from epoch 0 on that end at or before `epoch`, and the epoch after them."""
-    longest: dict[int, LayerRow] = {}
+    longest: dict[int, Layer] = {}
     for layer in layers:
         if layer.last <= epoch and (layer.first not in longest or longest[layer.first].last < layer.last):
             longest[layer.first] = layer
@@ -195,21 +201,24 @@ def forget(ledger: Ledger, generation: int, layer_ids: Sequence[int], segment_id
                 tx.execute(sa.delete(table).where(table.c.id.in_(list(ids))))
 
 
-def spent_attempts(tx: Connection, stage: str) -> list[str]:
-    """Attempts that are over and of which no file is named any more: their directories may go whole."""
+def spent_attempts(tx: Connection, row: StageRow) -> list[tuple[str, bool]]:
+    """Attempts that are over and of which no file is named any more: their directories may go whole.
+
+    With each, whether its row may go too: the attempts at an epoch are counted when it commits.
+    """
     attempts = schema.attempts
     named = sa.union(
         *(
-            sa.select(table.c.attempt).where(table.c.stage == stage)
+            sa.select(table.c.attempt).where(table.c.stage == row.stage)
             for table in (schema.layers, schema.segments)
         )
     )
     found = tx.execute(
-        sa.select(attempts.c.attempt).where(
-            attempts.c.stage == stage, attempts.c.status != "open", attempts.c.attempt.not_in(named)
+        sa.select(attempts.c.attempt, attempts.c.epoch <= row.head).where(
+            attempts.c.stage == row.stage, attempts.c.status != "open", attempts.c.attempt.not_in(named)
         )
     )
-    return list(found.scalars())
+    return [(attempt, bool(counted)) for attempt, counted in found]
 
 
 def forget_attempts(ledger: Ledger, generation: int, attempts: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError
 from holdfast.ledger import schema
-from holdfast.ledger.ledger import Ledger, record_event
+from holdfast.ledger.ledger import Ledger, check_format, record_event
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,7 @@ def _check_identity(path: Path, name: str, version: int, flow_name: str) -> None
             operation="open",
             hint="Give every flow a work directory of its own.",
         )
-    if version != schema.FORMAT_VERSION:
-        raise LedgerError(
-            f"{path.parent} has format version {version}; this Holdfast writes version {schema.FORMAT_VERSION}",
-            operation="open",
-            hint="Use the Holdfast that wrote it, or a newer one.",
-        )
+    check_format(path, version)
 
 
 def _start_time(pid: int) -> str | None:

@@ -27,13 +27,9 @@ FILE_NAME = "ledger.db"
 class Ledger:
     """One flow's ledger on SQLite."""
 
-    def __init__(self, work_dir: Path, *, must_exist: bool = False) -> None:
+    def __init__(self, work_dir: Path) -> None:
         self.path = work_dir / FILE_NAME
         existed = self.path.exists()
-        if must_exist and not existed:
-            raise LedgerError(
-                f"{work_dir} holds no ledger", operation="open", hint="Is it a Holdfast work directory?"
-            )
         if not existed and (work_dir / "data").exists():
             raise LedgerError(
                 f"{work_dir} holds data but its ledger, {FILE_NAME}, is gone",
@@ -42,6 +38,8 @@ class Ledger:
             )
         self.engine = _engine(self.path)
         with _translated("open"):
+            if existed:
+                self._refuse_other_formats()
             schema.metadata.create_all(self.engine)
 
     def close(self) -> None:
@@ -49,6 +47,14 @@ class Ledger:
         with _translated("close"), self.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self.engine.dispose()
+
+    def _refuse_other_formats(self) -> None:
+        """Before anything is read or made: tables of another format may mean something else."""
+        with self.engine.connect() as tx:
+            if sa.inspect(tx).has_table(schema.flow.name):
+                version = tx.execute(sa.select(schema.flow.c.format_version)).scalar_one_or_none()
+                if version is not None:
+                    check_format(self.path, version)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -86,6 +92,40 @@ class Ledger:
             yield connection
 
 
+@contextmanager
+def reading(work_dir: Path) -> Iterator[Connection]:
+    """One consistent view of a ledger for whoever only looks: nothing is made, and nobody has to wait."""
+    path = work_dir / FILE_NAME
+    if not path.is_file():
+        raise _not_ours(work_dir, f"{FILE_NAME} is not there" if work_dir.is_dir() else "it does not exist")
+    engine = _engine(path, writer=False)
+    try:
+        with _translated("read"), engine.connect() as tx:
+            if not sa.inspect(tx).has_table(schema.flow.name):
+                raise _not_ours(work_dir, f"{FILE_NAME} is the database of something else")
+            version = tx.execute(sa.select(schema.flow.c.format_version)).scalar_one_or_none()
+            if version is None:
+                raise _not_ours(work_dir, "no flow has run in it yet")
+            check_format(path, version)
+            yield tx
+    finally:
+        engine.dispose()
+
+
+def check_format(path: Path, version: int) -> None:
+    """Refuse a ledger that another version of Holdfast wrote in another format."""
+    if version != schema.FORMAT_VERSION:
+        newer = version > schema.FORMAT_VERSION
+        raise LedgerError(
+            f"{path.parent} has format version {version}; this Holdfast reads and writes version"
+            f" {schema.FORMAT_VERSION}",
+            operation="open",
+            hint="Use the Holdfast that wrote it, or a newer one."
+            if newer
+            else "Use the Holdfast that wrote it, or start the flow anew in an empty work directory.",
+        )
+
+
 def record_event(
     tx: Connection,
     kind: str,
@@ -111,6 +151,14 @@ def record_event(
         tx.execute(sa.delete(schema.events).where(schema.events.c.seq <= newest - limits.EVENTS_MAX))
 
 
+def _not_ours(work_dir: Path, why: str) -> LedgerError:
+    return LedgerError(
+        f"{work_dir} is not the work directory of a flow: {why}",
+        operation="open",
+        hint="Name the directory that the flow runs in with --work-dir; `holdfast run` makes it.",
+    )
+
+
 def _fenced(tx: Connection, generation: int) -> FencedError:
     row = tx.execute(sa.select(schema.flow.c.generation, schema.flow.c.holder)).one()
     holder = row.holder or {}
@@ -122,7 +170,7 @@ def _fenced(tx: Connection, generation: int) -> FencedError:
     )
 
 
-def _engine(path: Path) -> Engine:
+def _engine(path: Path, *, writer: bool = True) -> Engine:
     engine = sa.create_engine(
         f"sqlite:///{path}",
         connect_args={"timeout": limits.LEDGER_BUSY_MS_MAX / 1000, "check_same_thread": False},
@@ -130,8 +178,9 @@ def _engine(path: Path) -> Engine:
 
     def connected(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        if writer:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
 
     def begin(connection: Connection) -> None:
         write = connection.get_execution_options().get("holdfast_write")

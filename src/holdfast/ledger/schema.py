@@ -34,6 +34,15 @@ stages = Table(
     Column("state_schema", JSON),  # key, operator and types of the stored state; None without state
 )
 
+# How the state of a stage reads to a person: names, types, and how values are made of what is stored. Written when
+# a stage registers; a ledger of this format may lack the table, which then is made when a flow takes it.
+state_views = Table(
+    "state_views",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("body", JSON, nullable=False),
+)
+
 # The ordinal log of a source: what it discovered, in order.
 source_items = Table(
     "source_items",

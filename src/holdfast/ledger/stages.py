@@ -16,9 +16,17 @@ MAIN_BRANCH = 0
 
 
 def register(
-    ledger: Ledger, generation: int, stage: str, state_schema: Json | None, inputs: Sequence[str]
+    ledger: Ledger,
+    generation: int,
+    stage: str,
+    state_schema: Json | None,
+    inputs: Sequence[str],
+    view: Json | None = None,
 ) -> None:
-    """Make sure that a stage and its cursors are in the ledger and that its state can be read by its code."""
+    """Make sure that a stage and its cursors are in the ledger and that its state can be read by its code.
+
+    `view` says how the state reads to a person; unlike the schema it may change at any time.
+    """
     with ledger.write(generation) as tx:
         row = tx.execute(sa.select(schema.stages).where(schema.stages.c.stage == stage)).one_or_none()
         if row is None:
@@ -38,6 +46,9 @@ def register(
                 .where(schema.stages.c.stage == stage)
                 .values(state_schema=state_schema)
             )
+        tx.execute(sa.delete(schema.state_views).where(schema.state_views.c.stage == stage))
+        if view is not None:
+            tx.execute(sa.insert(schema.state_views).values(stage=stage, body=view))
         for name in inputs:
             add_cursor(tx, f"stage:{stage}", name, _start(tx, name))
 

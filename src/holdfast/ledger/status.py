@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
+from holdfast.core.moment import moment
 from holdfast.ledger import schema
 from holdfast.ledger.epochs import manifest_of, open_plan, stage_row
 from holdfast.ledger.files import cover, live_layers
 from holdfast.ledger.holder import Holder
-from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.lag import Lag, lag_of, lags
+from holdfast.ledger.ledger import reading
 
 _EVENTS_SHOWN = 10
 _REFUSED_SHOWN = 10
@@ -20,28 +24,38 @@ _REFUSED_SHOWN = 10
 
 def status(work_dir: Path) -> Json:
     """Holder, stages, cursors, sinks and the newest events of a flow."""
-    ledger = Ledger(work_dir, must_exist=True)
-    try:
-        with ledger.read() as tx:
-            flow = tx.execute(sa.select(schema.flow)).one()
-            held = Holder(**flow.holder) if flow.holder else None
-            return {
-                "flow": flow.name,
-                "generation": flow.generation,
-                "holder": flow.holder,
-                "running": held is not None and held.lives(),
-                "stages": {
-                    name: _stage(tx, name) for name in tx.execute(sa.select(schema.stages.c.stage)).scalars()
-                },
-                "cursors": [dict(row) for row in tx.execute(sa.select(schema.cursors)).mappings()],
-                "sources": _sources(tx),
-                "events": _events(tx),
-            }
-    finally:
-        ledger.engine.dispose()
+    with reading(work_dir) as tx:
+        flow = tx.execute(sa.select(schema.flow)).one()
+        held = Holder(**flow.holder) if flow.holder else None
+        waiting = lags(tx)
+        return {
+            "flow": flow.name,
+            "generation": flow.generation,
+            "holder": flow.holder,
+            "running": held is not None and held.lives(),
+            "stages": {name: _stage(tx, name, waiting) for name in _names(tx)},
+            "cursors": _cursors(tx, waiting),
+            "sources": _sources(tx),
+            "events": _events(tx),
+        }
 
 
-def _stage(tx: Connection, name: str) -> Json:
+def stage_names(work_dir: Path) -> list[str]:
+    """The stages that a work directory knows."""
+    with reading(work_dir) as tx:
+        return _names(tx)
+
+
+def _names(tx: Connection) -> list[str]:
+    return list(tx.execute(sa.select(schema.stages.c.stage)).scalars())
+
+
+def _cursors(tx: Connection, waiting: Mapping[tuple[str, str], Lag]) -> list[Json]:
+    found = tx.execute(sa.select(schema.cursors)).mappings()
+    return [{**row, "lag": asdict(waiting[row["consumer"], row["input"]])} for row in found]
+
+
+def _stage(tx: Connection, name: str, waiting: Mapping[tuple[str, str], Lag]) -> Json:
     row = stage_row(tx, name)
     spine, _ = cover(live_layers(tx, row), row.head)
     last = manifest_of(tx, row, row.head) or {}
@@ -58,12 +72,14 @@ def _stage(tx: Connection, name: str) -> Json:
         "epoch": row.head,
         "branch": row.branch,
         "generation": row.generation,
+        "lag": asdict(lag_of(waiting, name)),
         "open_plan": open_plan(tx, row) is not None,
         "state_rows": last.get("state_rows", 0),
         "state_bytes": sum(layer.bytes for layer in spine),
         "layers": len(spine),
         "runs": sum(len(layer.runs) for layer in spine),
         "channel": {"epochs": kept[0], "rows": kept[1] or 0, "bytes": kept[2] or 0},
+        "watermark": moment(last.get("watermark_us")),
         "watermark_us": last.get("watermark_us"),
         "aside": last.get("totals", {}),
         "last_epoch_rows": last.get("rows_in", 0),

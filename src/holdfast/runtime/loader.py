@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 
@@ -27,14 +27,21 @@ def load(reference: str) -> FlowDescription:
     target, _, name = reference.partition(":")
     with _import_in_progress(reference):
         module = _from_file(Path(target)) if target.endswith(".py") else _from_path(target)
+    return _chosen(reference, module, name)
+
+
+def _chosen(reference: str, module: ModuleType, name: str) -> FlowDescription:
     flows = {key: value for key, value in vars(module).items() if isinstance(value, FlowDescription)}
     if name:
-        if name not in flows:
-            raise _not_found(reference, f"there is no flow named {name!r} in it", flows)
-        return flows[name]
-    if len({id(flow) for flow in flows.values()}) != 1:
-        raise _not_found(reference, f"it holds {len(flows)} flows", flows)
-    return next(iter(flows.values()))
+        if name in flows:
+            return flows[name]
+        other = vars(module).get(name)
+        kind = "" if other is None else f"; {name!r} is of type {type(other).__name__}"
+        raise _not_found(reference, f"there is no flow named {name!r} in it{kind}", flows)
+    different = {id(flow) for flow in flows.values()}
+    if len(different) == 1:
+        return next(iter(flows.values()))
+    raise _not_found(reference, f"it holds {len(different)} flows" if flows else "it holds no flow", flows)
 
 
 def ship_module_by_value(flow: FlowDescription) -> None:
@@ -71,9 +78,17 @@ def _import_in_progress(reference: str) -> Iterator[None]:
     global _importing
     _importing += 1
     try:
-        yield
+        # What the file prints is not what a command prints: stdout may be read by a program.
+        with redirect_stdout(sys.stderr):
+            yield
     except HoldfastError:
         raise
+    except SystemExit as error:
+        raise FlowImportError(
+            f"{reference} ends the process while it is imported, with status {error.code!r}",
+            operation="import",
+            hint='Put the call below `if __name__ == "__main__":`.',
+        ) from error
     except Exception as error:
         raise FlowImportError(
             f"{reference} cannot be imported: {type(error).__name__}: {error}", operation="import"
@@ -84,7 +99,9 @@ def _import_in_progress(reference: str) -> Iterator[None]:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise FlowImportError(f"there is no file {path}", operation="import")
+        raise FlowImportError(
+            f"there is no file {path}", operation="import", hint="Write path.py, path.py:name or module:name."
+        )
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -100,6 +117,12 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _from_path(name: str) -> ModuleType:
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        raise FlowImportError(
+            f"{name!r} is neither a Python file nor a module",
+            operation="import",
+            hint="Write path.py, path.py:name or module:name.",
+        )
     sys.path.insert(0, "")
     try:
         return importlib.import_module(name)
@@ -108,9 +131,10 @@ def _from_path(name: str) -> ModuleType:
 
 
 def _not_found(reference: str, why: str, flows: dict[str, FlowDescription]) -> FlowImportError:
-    names = ", ".join(flows) or "none"
+    file = reference.partition(":")[0]
+    choices = ", ".join(f"{file}:{name}" for name in flows)
     return FlowImportError(
         f"{reference} names no flow: {why}",
         operation="import",
-        hint=f"Flows in it: {names}. Write path.py:name.",
+        hint=f"Choose one: {choices}." if flows else 'Make one at its top level: flow = hf.Flow("name").',
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from threading import Lock
+
+from holdfast.ledger.lag import Lag, Standing
 
 
 @dataclass
@@ -16,6 +19,8 @@ class StageProgress:
     rows: int = 0
     seconds: float = 0.0
     state_rows: int = 0
+    state_bytes: int = 0  # of the layers that hold the state now
+    lag: Lag = field(default_factory=Lag)  # what waits for the stage
     layer_bytes: int = 0
     repairs: int = 0
     aside: dict[str, int] = field(default_factory=dict)  # rows that went another way, since the flow began
@@ -67,6 +72,17 @@ class Progress:
         """A stage's numbers."""
         with self._lock:
             return self.stages.setdefault(name, StageProgress())
+
+    def resume(self, name: str, epoch: int, state_rows: int, aside: dict[str, int]) -> None:
+        """Say where a stage stands when the run starts."""
+        self.stages[name] = StageProgress(epoch, state_rows=state_rows, aside=aside)
+
+    def measured(self, standings: Mapping[str, Standing]) -> None:
+        """Take over what the ledger says of lag and state."""
+        for name, standing in standings.items():
+            stage = self.stage(name)
+            with self._lock:
+                stage.lag, stage.state_bytes = standing.lag, standing.state_bytes
 
     def epoch_done(self, name: str, sample: EpochSample, state_rows: int, aside: dict[str, int]) -> None:
         """Count a committed epoch."""

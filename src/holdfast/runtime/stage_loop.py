@@ -93,8 +93,10 @@ class StageLoop:
         with rt.ledger.read() as tx:
             before = epochs.manifest_of(tx, row, row.head) or {}
             inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
+            attempts = epochs.attempts_at(tx, row, epoch)
         state_rows = before.get("state_rows", 0) + outcome.keys_added
         segments = outcome.segment_rows
+        layer = outcome.layer if self._stage.operator is not None else None
         manifest = {
             "rows_in": plan.rows,
             "rows_out": {port: segment["rows"] for port, segment in segments.items()},
@@ -103,16 +105,18 @@ class StageLoop:
             "digests": outcome.digests,
             "seconds": round(time.perf_counter() - started, 4),
             "operator_seconds": round(outcome.operator_ms / 1000, 4),
+            "layer_bytes": layer["bytes"] if layer else 0,
+            "attempts": attempts,
             **event_time_of(self._stage, plan, outcome, before, inputs_frontier_us),
         }
-        layer = outcome.layer if self._stage.operator is not None else None
         crashpoints.reach("commit.before")
         epochs.commit_epoch(
             rt.ledger, Commit(row, epoch, attempt, manifest, layer, segments, dict(plan.ranges))
         )
         crashpoints.reach("commit.after")
-        size = layer["bytes"] if layer else 0
         seconds = time.perf_counter() - started
-        sample = EpochSample(epoch, plan.rows, seconds, outcome.operator_ms / 1000, size, time.monotonic())
+        sample = EpochSample(
+            epoch, plan.rows, seconds, outcome.operator_ms / 1000, manifest["layer_bytes"], time.monotonic()
+        )
         rt.progress.epoch_done(name, sample, state_rows, manifest["totals"])
         rt.alarm.ring()

@@ -26,6 +26,7 @@ from holdfast.flow.generate import GenerateSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, holder, stages
 from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.discovery import Discovery
@@ -126,13 +127,27 @@ def _prepare(
     check_sinks(plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks})
     for stage in bound:
         schema = stage.operator.description if stage.operator else None
-        stages.register(ledger, generation, stage.name, schema, [origin.id for origin in stage.spec.inputs])
+        view = stage.operator.view.to_json() if stage.operator else None
+        inputs = [origin.id for origin in stage.spec.inputs]
+        stages.register(ledger, generation, stage.name, schema, inputs, view)
     with ledger.write(generation) as tx:
         for sink in plan.sinks:
             start = epochs.stage_row(tx, sink.stage).head + 1
             stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)
     tasks = options.tasks or _cores(spark)
-    return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, Progress(), options.direct)
+    progress = _resumed(ledger, plan)
+    return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, progress, options.direct)
+
+
+def _resumed(ledger: Ledger, plan: FlowPlan) -> Progress:
+    """Every stage as the last commit left it."""
+    progress = Progress()
+    with ledger.read() as tx:
+        for stage in plan.stages:
+            row = epochs.stage_row(tx, stage.name)
+            last = epochs.manifest_of(tx, row, row.head) or {}
+            progress.resume(stage.name, row.head, last.get("state_rows", 0), last.get("totals", {}))
+    return progress
 
 
 def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source:
@@ -163,6 +178,7 @@ class _Worker:
         self._rt = rt
         self._options = options
         self._failures: list[BaseException] = []
+        self._measure_at = 0.0
         self._discovery = Discovery(rt)
         self._sinks = [
             SinkLoop(rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port)))
@@ -190,6 +206,7 @@ class _Worker:
 
     def report(self) -> Report:
         """What the run did."""
+        self._measure()
         progress = self._rt.progress
         seconds = time.monotonic() - progress.started
         return Report(self._rt.plan.name, self._rt.generation, seconds, progress.stages, progress.sinks)
@@ -244,13 +261,25 @@ class _Worker:
 
     def _wait(self) -> None:
         while not self._rt.stopping.wait(limits.POLL_MS / 1000):
-            if self._options.observe:
-                self._options.observe(self._rt.progress)
+            self._observed()
             if self._options.until_idle and self._idle():
                 if not self._options.drain or self._rt.draining.is_set():
                     return
                 self._rt.draining.set()
                 self._rt.alarm.ring()
+
+    def _observed(self) -> None:
+        """Show the run to whoever watches it."""
+        if self._options.observe is None:
+            return
+        if time.monotonic() >= self._measure_at:
+            self._measure()
+            self._measure_at = time.monotonic() + limits.MEASURE_EVERY_MS / 1000
+        self._options.observe(self._rt.progress)
+
+    def _measure(self) -> None:
+        with self._rt.ledger.read() as tx:
+            self._rt.progress.measured(standings(tx))
 
     def _stop(self, threads: list[Thread]) -> None:
         rt = self._rt

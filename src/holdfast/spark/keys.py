@@ -14,6 +14,7 @@ from holdfast.core import limits
 from holdfast.core.errors import PlanError
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.hashing import can_hash
+from holdfast.spark.operators.view import ViewColumn
 
 PREFIX = "__hf_"
 HASH = f"{PREFIX}h"
@@ -102,6 +103,12 @@ class BoundKeys:
         """Whether a task can hash and compare them as Spark does: floats would have to be normalised first."""
         inexact = (t.FloatType, t.DoubleType)
         return all(can_hash(k.dataType) and not isinstance(k.dataType, inexact) for k in self.fields)
+
+    @property
+    def view(self) -> list[ViewColumn]:
+        """The columns under their users' names."""
+        named = zip(self.fields, self.stored, strict=True)
+        return [ViewColumn(k.name, k.dataType.simpleString(), kept.type, (kept.name,)) for k, kept in named]
 
     @property
     def description(self) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
@@ -41,6 +42,7 @@ EPOCH_SETTINGS = {
 def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
     """Start a session of our own, or connect to a server for `sc://` masters."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    _leave_errors_to_us()
     builder = SparkSession.builder.appName(f"holdfast-{name}")
     if master.startswith("sc://"):
         return builder.remote(master).getOrCreate()
@@ -54,6 +56,12 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _leave_errors_to_us() -> None:
+    """Every error that Spark gives is told once, by whoever ends with it; pyspark would also log it with Java's stack."""
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 @contextmanager

@@ -93,8 +93,9 @@ def _unlink_condemned(ledger: Ledger, root: Path, row: StageRow) -> None:
 
 def _remove_spent(ledger: Ledger, root: Path, row: StageRow) -> None:
     with ledger.read() as tx:
-        spent = files.spent_attempts(tx, row.stage)
-    for attempt in spent:
+        spent = files.spent_attempts(tx, row)
+    for attempt, _ in spent:
         shutil.rmtree(root / attempt_directory(row.stage, attempt), ignore_errors=True)
-    if spent:
-        files.forget_attempts(ledger, row.generation, spent)
+    done = [attempt for attempt, counted in spent if counted]
+    if done:
+        files.forget_attempts(ledger, row.generation, done)

@@ -1,70 +1,251 @@
-"""One line a stage: live on a terminal, plain lines from time to time elsewhere."""
+"""One line a stage while a flow runs: live on a terminal, plain lines or JSON lines from time to time elsewhere."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from holdfast.runtime.progress import Progress
+from holdfast.core.json import Json
+from holdfast.interfaces.cli.shared import size, table
+from holdfast.ledger.lag import Lag
+from holdfast.runtime.progress import Progress, Report, StageProgress
 
-_PLAIN_EVERY_S = 2.0
+_LINES_EVERY_S = 2.0
 
 
-class ProgressView:
-    """Shows a run's progress to whoever is looking."""
+class View(Protocol):
+    """Shows a run to whoever started it."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = (
-            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-        )
-        self._last = 0.0
-        self._shown: dict[str, int] = {}
+    def __enter__(self) -> View: ...
 
-    def __enter__(self) -> ProgressView:
-        if self._live:
-            self._live.start()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, progress: Progress) -> None:
+        """Show the numbers as they are now."""
+
+    def finished(self, report: Report) -> None:
+        """Show what the whole run did."""
+
+    def stopped(self) -> None:
+        """Say that it was told to stop."""
+
+
+def view_for(out: Console, *, quiet: bool, as_json: bool) -> View:
+    """What fits whoever is looking."""
+    if as_json:
+        return JsonLines()
+    if quiet:
+        return Quiet()
+    return Terminal(out) if out.is_terminal else PlainLines(out)
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def __enter__(self) -> Quiet:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
-            self._live.stop()
+        return
 
     def show(self, progress: Progress) -> None:
-        """Show the numbers as they are now."""
-        if self._live:
-            self._live.update(_table(progress))
-        elif time.monotonic() - self._last >= _PLAIN_EVERY_S:
-            self._last = time.monotonic()
-            self._plain(progress)
+        """Nothing."""
 
-    def _plain(self, progress: Progress) -> None:
+    def finished(self, report: Report) -> None:
+        """Nothing."""
+
+    def stopped(self) -> None:
+        """Nothing."""
+
+
+class Terminal(Quiet):
+    """A table that changes in place, and the summary."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+        self._live = Live(console=out, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Terminal:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        """Draw the table anew."""
+        self._live.update(live_table(progress))
+
+    def finished(self, report: Report) -> None:
+        """A line a stage."""
+        self._live.stop()
+        summarise(self._out, report)
+
+    def stopped(self) -> None:
+        """Say how to go on."""
+        self._live.stop()
+        self._out.print(STOPPED)
+
+
+class Lines(Quiet, ABC):
+    """Lines about the stages that have moved since the last, not too often."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self._shown: dict[str, tuple[int, Lag]] = {}
+
+    def show(self, progress: Progress) -> None:
+        """Say what has changed, if it is time."""
+        if time.monotonic() - self._last < _LINES_EVERY_S:
+            return
+        self._last = time.monotonic()
         for name, stage in list(progress.stages.items()):
-            if self._shown.get(name) != stage.epoch:
-                self._shown[name] = stage.epoch
-                self._console.print(
-                    f"{name} epoch={stage.epoch} rows/s={stage.rows_per_second:.0f} rows={stage.rows}"
-                    f" state_rows={stage.state_rows}{aside(stage.aside)}",
-                    soft_wrap=True,
-                )
+            now = (stage.epoch, stage.lag)
+            if self._shown.get(name) != now:
+                self._shown[name] = now
+                self.line(name, stage)
+
+    @abstractmethod
+    def line(self, name: str, stage: StageProgress) -> None:
+        """Say how far a stage has come."""
+
+
+class PlainLines(Lines):
+    """For logs."""
+
+    def __init__(self, out: Console) -> None:
+        super().__init__()
+        self._out = out
+
+    def line(self, name: str, stage: StageProgress) -> None:
+        """`name key=value ...`"""
+        self._out.print(plain_line(name, stage), soft_wrap=True)
+
+    def finished(self, report: Report) -> None:
+        """A line a stage."""
+        summarise(self._out, report)
+
+    def stopped(self) -> None:
+        """Say how to go on."""
+        self._out.print(STOPPED, soft_wrap=True)
+
+
+class JsonLines(Lines):
+    """For programs: an object a line, told apart by `type`."""
+
+    def line(self, name: str, stage: StageProgress) -> None:
+        """How far a stage has come."""
+        _print({"type": "progress", "stage": name, **facts(stage)})
+
+    def finished(self, report: Report) -> None:
+        """What the run did."""
+        _print(
+            {
+                "type": "finished",
+                "flow": report.flow,
+                "generation": report.generation,
+                "seconds": round(report.seconds, 3),
+                "stages": {name: facts(stage) for name, stage in report.stages.items()},
+                "sinks": report.sinks,
+            }
+        )
+
+    def stopped(self) -> None:
+        """It was told to stop."""
+        _print({"type": "stopped"})
+
+
+STOPPED = "Stopped. Run the same command again to go on from the last committed epoch."
+
+
+def facts(stage: StageProgress) -> Json:
+    """One stage's part of a run, as docs/COMMANDS.md documents it."""
+    return {
+        "epoch": stage.epoch,
+        "epochs": stage.epochs,
+        "rows": stage.rows,
+        "rows_per_second": round(stage.rows_per_second, 1),
+        "lag": {"items": stage.lag.items, "rows": stage.lag.rows},
+        "state_rows": stage.state_rows,
+        "state_bytes": stage.state_bytes,
+        "merges": len(stage.merges),
+        "aside": stage.aside,
+    }
+
+
+def plain_line(name: str, stage: StageProgress) -> str:
+    """A stage as words that a log can be searched for."""
+    numbers = {
+        "epoch": stage.epoch,
+        "rows": stage.rows,
+        "rows/s": round(stage.rows_per_second),
+        "lag_rows": stage.lag.rows,
+        "lag_items": stage.lag.items,
+        "state_rows": stage.state_rows,
+        "state_bytes": stage.state_bytes,
+        **stage.aside,
+    }
+    return " ".join([name, *(f"{key}={value}" for key, value in numbers.items())])
+
+
+def live_table(progress: Progress) -> Table:
+    """All stages, a line each."""
+    shown = table(("stage",), ("epoch", "rows", "rows/s", "lag", "state rows", "state", "merges"))
+    for name, stage in list(progress.stages.items()):
+        shown.add_row(
+            name,
+            str(stage.epoch),
+            f"{stage.rows:,}",
+            f"{stage.rows_per_second:,.0f}",
+            waiting(stage.lag),
+            f"{stage.state_rows:,}",
+            size(stage.state_bytes),
+            str(len(stage.merges)),
+        )
+    return shown
+
+
+def summarise(out: Console, report: Report) -> None:
+    """What the run did, a line a stage."""
+    for name, stage in report.stages.items():
+        parts = [
+            f"{stage.epochs} epochs",
+            f"{stage.rows:,} rows",
+            f"{stage.rows_per_second:,.0f} rows/s",
+            f"now at epoch {stage.epoch}",
+            f"{stage.state_rows:,} state rows",
+            size(stage.state_bytes),
+            *([f"behind by {waiting(stage.lag)}"] if stage.lag.items else []),
+            *([aside(stage.aside)] if stage.aside else []),
+        ]
+        out.print(f"{name}: {', '.join(parts)}", soft_wrap=True)
+    out.print(f"Idle after {report.seconds:.1f} s.")
+
+
+def waiting(lag: Lag) -> str:
+    """What has not been processed yet."""
+    return f"{lag.rows:,} rows in {lag.items:,} item{'' if lag.items == 1 else 's'}" if lag.items else "0"
 
 
 def aside(counts: dict[str, int]) -> str:
     """Rows that went another way, by reason: late, without a time, too far ahead, duplicates."""
-    return "".join(f", {count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count)
+    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count)
 
 
-def _table(progress: Progress) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("stage", "epoch", "rows", "rows/s", "keys", "merges"):
-        table.add_column(title, justify="left" if title == "stage" else "right")
-    for name, stage in list(progress.stages.items()):
-        numbers = (stage.epoch, stage.rows, int(stage.rows_per_second), stage.state_rows, len(stage.merges))
-        table.add_row(name, *(f"{number:,}" for number in numbers))
-    return table
+def _print(body: Json) -> None:
+    print(json.dumps(body, ensure_ascii=False))
+    sys.stdout.flush()

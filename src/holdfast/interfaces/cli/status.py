@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from holdfast.core.json import Json
-from holdfast.interfaces.cli.progress import aside
+from holdfast.interfaces.cli.progress import aside, waiting
+from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, table, work_directory
+from holdfast.ledger.lag import Lag
 from holdfast.ledger.status import status as read_status
 
 
-def status(
-    work_dir: Annotated[Path, typer.Option(help="The flow's work directory.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Show where every stage, cursor and sink of a flow stands. Works while nothing runs.
+def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
+    """Show where every stage, cursor and sink of a flow stands. Works while nothing runs, and while it does.
 
-    Example: holdfast status --work-dir work/orders --json
+    Examples:
+
+    - `holdfast status`
+
+    - `holdfast status --work-dir work/orders --json`
     """
-    found = read_status(work_dir)
+    found = read_status(work_directory(work_dir))
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return
-    console = Console()
+    out = console()
     holder = found["holder"]
-    state = f"run by process {holder['pid']} on {holder['host']}" if found["running"] else "not running"
-    console.print(f"flow {found['flow']}, generation {found['generation']}, {state}")
-    console.print(_stages(found["stages"]))
-    console.print(_cursors(found["cursors"]))
+    doing = f"run by process {holder['pid']} on {holder['host']}" if found["running"] else "not running"
+    out.print(f"flow {found['flow']}, generation {found['generation']}, {doing}")
+    out.print(_stages(found["stages"]))
+    out.print(_cursors(found["cursors"]))
     for name, stage in found["stages"].items():
         if stage["aside"]:
-            console.print(f"{name}: {aside(stage['aside']).lstrip(', ')}")
+            out.print(f"{name}: {aside(stage['aside'])}")
     for name, source in found["sources"].items():
-        _refused(console, name, source["refused"])
+        _refused(out, name, source["refused"])
     for event in found["events"]:
-        console.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
+        out.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
 
 
 def _refused(console: Console, source: str, refused: Json) -> None:
@@ -51,46 +48,35 @@ def _refused(console: Console, source: str, refused: Json) -> None:
 
 
 def _stages(stages: Json) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in (
-        "stage",
-        "epoch",
-        "on disk",
-        "keys",
-        "state bytes",
-        "layers",
-        "kept epochs",
-        "kept rows",
-        "watermark",
-    ):
-        table.add_column(title, justify="left" if title == "stage" else "right")
+    shown = table(
+        ("stage",),
+        ("epoch", "on disk", "lag", "keys", "state", "layers", "kept epochs", "kept rows"),
+        ("watermark",),
+    )
     for name, stage in stages.items():
-        numbers = (
-            stage["epoch"],
-            stage["safe"].get("disk", -1),
-            stage["state_rows"],
-            stage["state_bytes"],
-            stage["layers"],
-            stage["channel"]["epochs"],
-            stage["channel"]["rows"],
+        shown.add_row(
+            name,
+            str(stage["epoch"]),
+            str(stage["safe"].get("disk", -1)),
+            waiting(Lag(**stage["lag"])),
+            f"{stage['state_rows']:,}",
+            size(stage["state_bytes"]),
+            str(stage["layers"]),
+            f"{stage['channel']['epochs']:,}",
+            f"{stage['channel']['rows']:,}",
+            stage["watermark"] or "",
         )
-        table.add_row(name, *(f"{number:,}" for number in numbers), _moment(stage["watermark_us"]))
-    return table
-
-
-def _moment(micros: int | None) -> str:
-    if micros is None:
-        return ""
-    try:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).strftime("%F %T")
-    except OverflowError:
-        return f"{micros:,} us"
+    return shown
 
 
 def _cursors(cursors: list[Json]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for title in ("consumer", "input", "processed", "needed"):
-        table.add_column(title)
+    shown = table(("consumer", "input"), ("processed", "needed", "lag"))
     for cursor in cursors:
-        table.add_row(cursor["consumer"], cursor["input"], str(cursor["processed"]), str(cursor["needed"]))
-    return table
+        shown.add_row(
+            cursor["consumer"],
+            cursor["input"],
+            str(cursor["processed"]),
+            str(cursor["needed"]),
+            waiting(Lag(**cursor["lag"])),
+        )
+    return shown

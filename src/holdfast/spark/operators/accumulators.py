@@ -317,6 +317,13 @@ def accumulator(
     return kind(name, ansi, tuple(types), final)
 
 
+def finished(name: str, function: str, stored: Columns, final: pa.DataType) -> pa.Array:
+    """An aggregate's values from what is stored of it, for whoever reads the state later; an overflow is null."""
+    types = tuple(column.type for column in stored)
+    kind = _CLASSES.get(function) or _by_type(name, Aggregate(function, name), types[0])
+    return kind(name, False, types, final).finish(stored)
+
+
 def _by_type(name: str, aggregate: Aggregate, type_: pa.DataType) -> type[Accumulator]:
     average = aggregate.function == "avg"
     if pa.types.is_decimal(type_):

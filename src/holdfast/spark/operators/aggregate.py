@@ -20,6 +20,7 @@ from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.folding import Folding, bind_folding, direct_of
+from holdfast.spark.operators.view import StateView
 from holdfast.state.canonical import canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
@@ -40,6 +41,11 @@ class AggregateOperator:
     description: Json
     direct: Direct | None
     timing: None = None
+
+    @property
+    def view(self) -> StateView:
+        """The keys and the finished aggregates."""
+        return StateView.of(self.state, [*self.keys.view, *self.folding.view], None)
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The epoch's rows as one row per key, each in the partition of the task that owns its hash."""

@@ -12,6 +12,7 @@ from pyspark.sql import types as t
 
 from holdfast.core.json import Json
 from holdfast.protocols.watermark import Timing
+from holdfast.spark.operators.view import StateView
 from holdfast.state.schema import StateSchema
 from holdfast.state.spine import Spine
 
@@ -86,6 +87,10 @@ class Operator(Protocol):
     @property
     def description(self) -> Json:
         """What must not change while there is state."""
+
+    @property
+    def view(self) -> StateView:
+        """How its state reads to a person."""
 
     @property
     def timing(self) -> Timing | None:

@@ -33,6 +33,7 @@ from holdfast.spark.operators.event_time import (
     Clock,
     counted,
 )
+from holdfast.spark.operators.view import StateView, ViewColumn
 from holdfast.state.canonical import Bools, Ints, canonical_order, group_starts
 from holdfast.state.schema import HASH as STATE_HASH
 from holdfast.state.schema import StateSchema, single, take_rows
@@ -65,6 +66,16 @@ class DedupOperator:
     def timing(self) -> Timing:
         """A row as old as the watermark is a duplicate of an id accepted up to `within` before it."""
         return Timing(self.clock.time.column, self.clock.time.late_us, keeps_us=self.within_us)
+
+    @property
+    def view(self) -> StateView:
+        """The two hashes that are kept of an id, and the time at which it was accepted."""
+        hashes = [
+            ViewColumn(name, "bigint", pa.int64(), (stored,))
+            for name, stored in (("id_hash", STATE_HASH), ("id_digest", "digest"))
+        ]
+        accepted = self.clock.view(self.clock.time.column, "time")
+        return StateView.of(self.state, [*hashes, accepted], self.timing)
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The epoch's rows with the digest of their id, in the partition of the task that owns it.

@@ -24,6 +24,7 @@ from holdfast.spark.hashing import can_hash, hash_columns
 from holdfast.spark.keys import PREFIX, BoundKeys, hash_sql, quoted, unfit_for_comparison
 from holdfast.spark.operators.contract import Direct, Times
 from holdfast.spark.operators.folding import Folding, direct_of
+from holdfast.spark.operators.view import ViewColumn
 from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import single, take_rows
 
@@ -87,6 +88,13 @@ class Clock:
     def timestamp(self) -> t.DataType:
         """The Spark type of times in the output: that of the time column."""
         return t.TimestampType() if self.zoned else t.TimestampNTZType()
+
+    def view(self, name: str, stored: str, less_us: int = 0) -> ViewColumn:
+        """A time that the state holds as microseconds, as a person reads it."""
+        zone = "UTC" if self.zoned else None
+        return ViewColumn(
+            name, self.timestamp.simpleString(), pa.timestamp("us", zone), (stored,), less_us=less_us
+        )
 
     def marked(self, df: DataFrame, times: Times, late_sql: str) -> DataFrame:
         """Add each row's time in microseconds and its flag; `late_sql` says when a row with a time is too late."""

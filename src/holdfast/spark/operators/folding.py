@@ -23,6 +23,7 @@ from holdfast.spark.keys import HASH as KEY_HASH
 from holdfast.spark.keys import BoundKeys
 from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator, partials
 from holdfast.spark.operators.contract import Direct
+from holdfast.spark.operators.view import ViewColumn
 from holdfast.state.canonical import Ints, canonical_order, group_starts, same_as_next
 from holdfast.state.schema import BUCKET, HASH, single
 from holdfast.state.spine import Spine
@@ -72,6 +73,17 @@ class Folding:
     def fields(self) -> list[t.StructField]:
         """The results, as Spark types them."""
         return [aggregate.field for aggregate in self.aggregates]
+
+    @property
+    def view(self) -> list[ViewColumn]:
+        """The results by name, each finished from the stored columns that are its own."""
+        columns, names = [], self.stored.names
+        for aggregate in self.aggregates:
+            acc, field = aggregate.accumulator, aggregate.field
+            mine, names = names[: len(acc.stored)], names[len(acc.stored) :]
+            kind = field.dataType.simpleString()
+            columns.append(ViewColumn(field.name, kind, acc.final, tuple(mine), aggregate.function))
+        return columns
 
     @property
     def description(self) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import WINDOW_END
+from holdfast.flow.flow import WINDOW_END, WINDOW_START
 from holdfast.flow.nodes import WindowAggregate
 from holdfast.flow.windows import Session
 from holdfast.protocols.watermark import Timing
@@ -33,6 +33,7 @@ from holdfast.spark.operators.accumulators import Columns
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import TIME, Clock, Judged, as_timestamps
 from holdfast.spark.operators.folding import Folding, bind_folding
+from holdfast.spark.operators.view import StateView
 from holdfast.spark.operators.windows import window_description, window_output
 from holdfast.state.canonical import Bools, Ints, canonical_order, group_starts, same_as_next
 from holdfast.state.schema import HASH as STATE_HASH
@@ -76,6 +77,12 @@ class SessionOperator:
         return Timing(
             time.column, time.late_us, keeps_us=1, emits_at_close=True, slice_us=gap, holds_us=gap + 1
         )
+
+    @property
+    def view(self) -> StateView:
+        """Keys, window and finished aggregates of the open sessions."""
+        window = [self.clock.view(WINDOW_START, START), self.clock.view(WINDOW_END, END)]
+        return StateView.of(self.state, [*self.keys.view, *window, *self.folding.view], self.timing)
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The epoch's rows as one row per key and time."""

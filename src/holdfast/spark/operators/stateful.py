@@ -33,6 +33,7 @@ from holdfast.spark.operators import moving
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import INPUT, ON_TIME, REASONS, Clock, counted
 from holdfast.spark.operators.own_function import OwnFunction
+from holdfast.spark.operators.view import StateView, ViewColumn
 from holdfast.spark.schemas import parse_schema
 from holdfast.state.canonical import Bools, Ints, canonical_order, same_as_next
 from holdfast.state.match import positions
@@ -65,6 +66,7 @@ class StatefulOperator:
     expire_us: int | None
     order: tuple[str, ...]  # columns that put the rows of a key in order, the user's first
     inputs: int
+    user_state: t.StructType
     received: pa.Schema
     state: StateSchema
     output: pa.Schema
@@ -87,6 +89,17 @@ class StatefulOperator:
             slice_us=self._slice_us,
             holds_us=self.expire_us + 1 if column else None,
         )
+
+    @property
+    def view(self) -> StateView:
+        """Keys and state as the user declared them."""
+        kinds = self.user_state.fields
+        fields = zip(self._values, list(self.function.state)[len(self.keys.names) :], kinds, strict=True)
+        columns = [
+            ViewColumn(kind.name, kind.dataType.simpleString(), field.type, (stored,))
+            for stored, field, kind in fields
+        ]
+        return StateView.of(self.state, [*self.keys.view, *columns], self.timing)
 
     @property
     def direct(self) -> Direct | None:
@@ -286,6 +299,7 @@ def bind_stateful(
         node.expire_us,
         tuple(dict.fromkeys([*node.order_by, *others])),
         inputs,
+        state,
         pa.schema([*marks, *rows]),
         StateSchema(keys.stored, pa.schema([*expires, *stored])),
         arrow_output,

@@ -24,6 +24,7 @@ from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, placed, quote
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import FLAG, ON_TIME, TIME, Clock, Judged, as_timestamps
 from holdfast.spark.operators.folding import Folding, bind_folding
+from holdfast.spark.operators.view import StateView
 from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
@@ -59,6 +60,15 @@ class WindowOperator:
             emits_at_close=self.final,
             holds_us=self.kind.size_us,
         )
+
+    @property
+    def view(self) -> StateView:
+        """Keys, window and finished aggregates of the open windows."""
+        window = [
+            self.clock.view(WINDOW_START, BUCKET, self.kind.size_us),
+            self.clock.view(WINDOW_END, BUCKET),
+        ]
+        return StateView.of(self.state, [*self.keys.view, *window, *self.folding.view], self.timing)
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The epoch's rows as one row per key and window."""
