@@ -93,7 +93,7 @@ def test_what_cannot_be_planned_says_so() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert {*hf.__all__} >= {
-        "Flow", "files", "rows", "parquet", "discard", "count", "sum", "min", "max", "avg", "stddev", "variance",
+        "Flow", "files", "rows", "parquet", "table", "foreach", "discard", "count", "sum", "min", "max", "avg", "stddev", "variance",
         "HoldfastError", "PlanError", "FencedError",
     }  # fmt: skip
     assert all(hasattr(hf, name) for name in hf.__all__)
