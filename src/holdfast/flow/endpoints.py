@@ -236,7 +236,7 @@ def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
     return ParquetSink(path, single_file)
 
 
-def table(url: str, table: str, *, key: str | Sequence[str] | None = None) -> TableSink:
+def table(url: str, table: str, key: str | Sequence[str] | None = None) -> TableSink:
     """Write into a table of a database: with `key` upsert by these columns, without it append.
 
     `url` is SQLAlchemy's, such as `sqlite:///out.db`. The table is made if it is not there. Null is a key like
@@ -280,25 +280,25 @@ def _check_url(url: str) -> None:
         )
 
 
-def foreach(function: Callable[[pa.Table, int, str], object], *, idempotent: bool = False) -> ForeachSink:
-    """Call `function(rows, epoch, token)` with the rows of each epoch, in the process that runs the flow.
+def foreach(fn: Callable[[pa.Table, int, str], object], *, idempotent: bool = False) -> ForeachSink:
+    """Call `fn(rows, epoch, token)` with the rows of each epoch, in the process that runs the flow.
 
     It is called at least once an epoch. After a crash or an error it may be called again for an epoch, with the
     same token: `idempotent=True` declares that this has no second effect. Epochs without rows are passed over.
     """
-    if not callable(function):
-        raise PlanError(f"foreach needs a function, not {function!r}", operation="foreach")
+    if not callable(fn):
+        raise PlanError(f"foreach needs a function, not {fn!r}", operation="foreach")
     try:
-        inspect.signature(function).bind(None, 0, "")
+        inspect.signature(fn).bind(None, 0, "")
     except TypeError as error:
         raise PlanError(
-            f"{getattr(function, '__name__', function)!r} cannot be called with rows, epoch and token: {error}",
+            f"{getattr(fn, '__name__', fn)!r} cannot be called with rows, epoch and token: {error}",
             operation="foreach",
             hint="Write it as def send(rows, epoch, token).",
         ) from error
     except ValueError:
         pass  # a function of C's that does not tell its parameters
-    return ForeachSink(function, idempotent)
+    return ForeachSink(fn, idempotent)
 
 
 def discard() -> DiscardSink:

@@ -124,7 +124,7 @@ def test_a_quarantine_needs_a_source_that_sets_aside_and_a_name_of_its_own() -> 
 
 def test_the_public_names_are_these() -> None:
     assert {*hf.__all__} >= {
-        "Flow", "files", "rows", "parquet", "discard", "count", "sum", "min", "max", "avg", "stddev", "variance",
-        "HoldfastError", "PlanError", "FencedError", "generate",
+        "Flow", "files", "rows", "generate", "parquet", "table", "foreach", "discard", "count", "sum", "min", "max", "avg",
+        "stddev", "variance", "HoldfastError", "PlanError", "FencedError", "each_key", "Context",
     }  # fmt: skip
     assert all(hasattr(hf, name) for name in hf.__all__)
