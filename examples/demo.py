@@ -1,7 +1,7 @@
 """`make demo`: run a flow on generated orders, kill it with kill -9 midway, run it again, check the result.
 
-The worker is a process of its own, as in production; this script only generates input, kills the worker,
-starts it again, and compares the sink with an independent batch computation by Spark.
+The worker is a process of its own, as in production; this script only kills it, starts it again, and compares what it
+left in its two sinks with an independent batch computation by Spark over the same rows.
 """
 
 from __future__ import annotations
@@ -13,33 +13,28 @@ import sqlite3
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from orders import HOME, flow, orders, visits
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
-HOME = Path(os.environ.get("ORDERS_HOME", "demo-work"))
+from holdfast.sources.generate import Generate
+
 FLOW = Path(__file__).with_name("orders.py")
-FILES = 24
-ROWS_PER_FILE = 50_000
-USERS = 20_000
-KILL_AFTER_EPOCH = 8
-SEED = 7
+KILL_AFTER_EPOCH = 4
 
 console = Console()
 
 
 def main() -> int:
-    """Generate, run, kill, run again, check."""
+    """Run, kill, run again, check."""
     shutil.rmtree(HOME, ignore_errors=True)
-    generate()
-    console.print(f"{FILES} files of {ROWS_PER_FILE:,} orders in {HOME / 'in'}; starting the flow.")
+    HOME.mkdir(parents=True)
+    console.print(f"Flow {flow.name!r}: dedup, windows and a join, into a directory and a table. Starting it.")
     worker = start()
     wait_for_epoch(worker, KILL_AFTER_EPOCH)
     worker.send_signal(signal.SIGKILL)
@@ -53,39 +48,9 @@ def main() -> int:
     return check()
 
 
-def generate() -> None:
-    """Orders of skewed users, some without a user, some with a negative amount."""
-    rng = np.random.default_rng(SEED)
-    (HOME / "in").mkdir(parents=True)
-    start_of_day = datetime(2026, 1, 1, tzinfo=UTC)
-    for number in range(FILES):
-        users = rng.zipf(1.3, ROWS_PER_FILE) % USERS
-        seconds = np.sort(rng.integers(0, 3600, ROWS_PER_FILE)) + number * 3600
-        table = pa.table(
-            {
-                "id": pa.array(np.char.add(f"{number}-", np.arange(ROWS_PER_FILE).astype(str))),
-                "user": pa.array(np.char.add("user-", users.astype(str)), mask=users == 13),
-                "amount": np.round(rng.normal(40, 25, ROWS_PER_FILE), 2),
-                "qty": pa.array(rng.integers(1, 5, ROWS_PER_FILE), pa.int32()),
-                "ts": pa.array(
-                    np.datetime64(start_of_day.replace(tzinfo=None), "us") + seconds * 1_000_000,
-                    pa.timestamp("us", "UTC"),
-                ),
-            }
-        )
-        pq.write_table(table, HOME / "in" / f"{number:04d}.parquet")
-
-
 def start() -> subprocess.Popen[bytes]:
     """Start the worker with the command that a user would type."""
-    command = [
-        Path(sys.executable).with_name("holdfast"),
-        "run",
-        FLOW,
-        "--work-dir",
-        HOME / "work",
-        "--until-idle",
-    ]
+    command = [Path(sys.executable).with_name("holdfast"), "run", FLOW, "--work-dir", HOME / "work", "--drain"]
     return subprocess.Popen(list(map(str, command)), env={**os.environ, "ORDERS_HOME": str(HOME)})
 
 
@@ -98,60 +63,77 @@ def wait_for_epoch(worker: subprocess.Popen[bytes], epoch: int) -> None:
 
 
 def head() -> int:
-    """The last committed epoch of the totals."""
+    """The last committed epoch of the windows."""
     ledger = HOME / "work" / "ledger.db"
     if not ledger.exists():
         return -1
     with sqlite3.connect(ledger, timeout=10) as connection:
         try:
-            row = connection.execute("select head from stages where stage = 'totals'").fetchone()
+            row = connection.execute("select head from stages where stage = 'minutes'").fetchone()
         except sqlite3.OperationalError:
             return -1
     return row[0] if row else -1
 
 
 def check() -> int:
-    """Compare the newest row per user with a batch computation over all input."""
+    """Compare both sinks with a batch computation over all input."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[*]").config("spark.ui.showConsoleProgress", "false")
+    builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "4")
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
-    changes = spark.read.parquet(str(HOME / "totals"))
-    newest = changes.groupBy("user").agg(f.max_by(f.struct("total", "n", "top"), "epoch").alias("row"))
-    found = newest.select("user", "row.*")
-    orders = spark.read.parquet(str(HOME / "in")).where("amount > 0")
-    expected = orders.groupBy("user").agg(
-        f.expr("sum(amount * qty)").alias("total"), f.count("*").alias("n"), f.max("amount").alias("top")
+    unique = generated(spark, orders).dropDuplicates(["id"]).cache()
+    minutes = unique.groupBy("user", f.window("ts", "1 minute").alias("w")).agg(
+        f.expr("sum(amount * qty)").alias("spent"), f.count("*").alias("orders")
     )
-    wrong, users = differences(found, expected), expected.count()
-    twice = changes.groupBy("user", "epoch").count().where("count > 1").count()
-    show(found, wrong, twice, users)
+    led = unique.alias("o").join(
+        generated(spark, visits).alias("v"),
+        f.expr("o.user = v.user and v.ts between o.ts - interval 10 seconds and o.ts"),
+    )
+    pages = led.groupBy("page").agg(f.count("*").alias("orders"), f.sum("amount").alias("spent"))
+    windows = spark.read.parquet(str(HOME / "minutes")).drop("epoch", "window_end")
+    wrong = {
+        "windows": differences(
+            windows, minutes.selectExpr("user", "w.start as window_start", "spent", "orders"), ["user", "window_start"]
+        ),
+        "pages": differences(spark.createDataFrame(table()), pages, ["page"]),
+    }
+    show(wrong, {"windows": minutes.count(), "pages": pages.count()})
     spark.stop()
-    return 0 if wrong == twice == 0 else 1
+    return 1 if any(wrong.values()) else 0
 
 
-def differences(found: DataFrame, expected: DataFrame) -> int:
-    """Users whose row is missing, too many or wrong; sums of doubles may differ in their last bits."""
+def generated(spark: SparkSession, stream: object) -> DataFrame:
+    """All rows of a generator at once."""
+    source = Generate("all", stream.node.description)  # type: ignore[attr-defined]
+    return source.read(spark, source.discover(set()))
+
+
+def table() -> pa.Table:
+    """What the flow left in its table."""
+    with sqlite3.connect(HOME / "pages.db") as database:
+        rows = database.execute("select page, orders, spent from pages order by orders desc").fetchall()
+    return pa.table(dict(zip(("page", "orders", "spent"), zip(*rows, strict=True), strict=True)))
+
+
+def differences(found: DataFrame, expected: DataFrame, keys: list[str]) -> int:
+    """Rows that are missing, too many or wrong; sums of doubles may differ in their last bits."""
     left, right = found.alias("l"), expected.alias("r")
-    same = "l.n = r.n and l.top <=> r.top and abs(l.total - r.total) <= 1e-9 * abs(r.total)"
-    return (
-        left.join(right, f.expr("l.user <=> r.user"), "full")
-        .where(f"not ({same}) or ({same}) is null")
-        .count()
-    )
+    same = "l.orders = r.orders and abs(l.spent - r.spent) <= 1e-9 * abs(r.spent)"
+    both = left.join(right, f.expr(" and ".join(f"l.{key} <=> r.{key}" for key in keys)), "full")
+    return both.where(f"not ({same}) or ({same}) is null").count() + found.count() - found.distinct().count()
 
 
-def show(found: DataFrame, wrong: int, twice: int, users: int) -> None:
+def show(wrong: dict[str, int], rows: dict[str, int]) -> None:
     """The result, and the verdict."""
-    table = Table(title="largest totals")
-    for name in ("user", "total", "n", "top"):
-        table.add_column(name, justify="left" if name == "user" else "right")
-    for row in found.orderBy(f.desc("total")).limit(5).collect():
-        table.add_row(str(row["user"]), f"{row['total']:,.2f}", f"{row['n']:,}", f"{row['top']:.2f}")
-    console.print(table)
-    verdict = "[bold green]exact[/]" if wrong == twice == 0 else "[bold red]WRONG[/]"
-    console.print(
-        f"{users:,} users checked against a batch computation: {wrong} differ, {twice} rows twice: {verdict}"
-    )
+    pages = Table(title="pages visited in the 10 seconds before an order")
+    for name in ("page", "orders", "spent"):
+        pages.add_column(name, justify="left" if name == "page" else "right")
+    for row in table().slice(0, 5).to_pylist():
+        pages.add_row(row["page"], f"{row['orders']:,}", f"{row['spent']:,.2f}")
+    console.print(pages)
+    verdict = "[bold red]WRONG[/]" if any(wrong.values()) else "[bold green]exact[/]"
+    told = ", ".join(f"{rows[name]:,} {name}: {number} differ" for name, number in wrong.items())
+    console.print(f"Checked against a batch computation by Spark: {told}: {verdict}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Running totals per user, and the number of users by how often they bought.
+"""What users spend a minute, and which pages they had visited just before they ordered.
 
-Run it with `holdfast run examples/orders.py --until-idle`; it reads ORDERS_HOME/in (./demo-work by default).
+Run it with `holdfast run examples/orders.py --work-dir demo-work/work --drain`; its results go to ORDERS_HOME
+(./demo-work by default).
 """
 
 from __future__ import annotations
@@ -11,20 +12,32 @@ from pathlib import Path
 import holdfast as hf
 
 HOME = Path(os.environ.get("ORDERS_HOME", "demo-work"))
-SCHEMA = "id string, user string, amount double, qty int, ts timestamp"
+EVENTS = {"rows": 240_000, "per_epoch": 20_000, "disorder": "2 seconds"}
 
 flow = hf.Flow("orders", guarantee="exactly_once")
-orders = flow.source("orders", hf.files(str(HOME / "in"), schema=SCHEMA, max_files_per_epoch=1))
-paid = orders.transform(lambda df: df.where("amount > 0"))
-totals = (
-    paid.group_by("user")
-    .agg(total=hf.sum("amount * qty"), n=hf.count(), top=hf.max("amount"))
-    .named("totals")
-    .to(hf.parquet(str(HOME / "totals")))
+orders = flow.source(
+    "orders",
+    hf.generate(
+        "id string, user string, amount double, qty int, ts timestamp",
+        keys={"user": 2_000},
+        repeat=0.05,
+        seed=7,
+        **EVENTS,
+    ),
 )
-totals.group_by("n").agg(users=hf.count(), largest=hf.max("total")).named("by_count").to(
-    hf.parquet(str(HOME / "by_count"))
+visits = flow.source(
+    "visits", hf.generate("user string, page string, ts timestamp", keys={"user": 2_000, "page": 12}, seed=8, **EVENTS)
+)
+
+unique = orders.dedup("id", time="ts", within="1 minute").named("unique")
+minutes = unique.group_by("user").window("ts", tumbling="1 minute", late="5 seconds")
+minutes.agg(spent=hf.sum("amount * qty"), orders=hf.count()).named("minutes").to(
+    hf.parquet(str(HOME / "minutes"))
+)
+led = unique.join(visits, on=["user"], time=("ts", "ts"), within=("-10 seconds", "0 seconds"), late="5 seconds")
+led.named("led").group_by("page").agg(orders=hf.count(), spent=hf.sum("amount")).named("pages").to(
+    hf.table(f"sqlite:///{HOME / 'pages.db'}", "pages", key=["page"])
 )
 
 if __name__ == "__main__":
-    flow.run(HOME / "work", until_idle=True, master="local[*]")
+    flow.run(HOME / "work", drain=True, master="local[*]")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import runpy
 import sqlite3
 import subprocess
 import sys
@@ -12,9 +14,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from batch import read_sink, write_files
+from holdfast.sources.generated_rows import BLOCK_ROWS, Columns
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -170,3 +174,24 @@ def test_the_flow_with_an_operator_of_its_own_runs_as_written(tmp_path: Path) ->
     shell(tmp_path, "python logins.py")
     (row,) = read_sink(tmp_path / "out").to_pylist()
     assert (row["user"], row["n"]) == ("a", 3)
+
+
+@pytest.mark.timeout(400)
+def test_the_first_chapter_of_the_tutorial_runs_as_written(tmp_path: Path) -> None:
+    chapter = ROOT / "docs" / "tutorial" / "01-a-first-flow.md"
+    (tmp_path / "shop.py").write_text(blocks(chapter, "python")[0])
+    commands = [line for block in blocks(chapter, "sh") for line in block.strip().splitlines()]
+    said = [shell(tmp_path, command) for command in commands]
+    assert "killed" in said[1]
+    users, orders = ast.literal_eval(said[-1].strip())
+    assert users == 50
+    description = runpy.run_path(str(tmp_path / "shop.py"))["orders"].node.description
+    columns = Columns("orders", description.recipe, orders_schema())
+    rows = [columns.block(number) for number in range(-(-description.rows // BLOCK_ROWS))]
+    ids = pa.Table.from_batches(rows).slice(0, description.rows)["id"]
+    assert orders == pc.count_distinct(ids).as_py()
+
+
+def orders_schema() -> pa.Schema:
+    kinds = {"id": pa.string(), "user": pa.string(), "amount": pa.float64(), "qty": pa.int32()}
+    return pa.schema([*kinds.items(), ("ts", pa.timestamp("us", "UTC"))])
