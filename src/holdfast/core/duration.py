@@ -46,6 +46,20 @@ def microseconds(duration: str | timedelta, what: str, *, zero: bool = False) ->
     return value
 
 
+def signed_microseconds(duration: str | timedelta, what: str) -> int:
+    """A duration that may lie on either side of zero.
+
+    >>> signed_microseconds("-5 s", "within")
+    -5000000
+    """
+    if isinstance(duration, timedelta):
+        sign, size = (-1, -duration) if duration < timedelta() else (1, duration)
+        return sign * microseconds(size, what, zero=True)
+    if isinstance(duration, str) and duration.lstrip().startswith("-"):
+        return -microseconds(duration.lstrip()[1:], what, zero=True)
+    return microseconds(duration, what, zero=True)
+
+
 def _parsed(text: str, what: str) -> int:
     total, position = 0, 0
     while isinstance(text, str) and (part := _PART.match(text.lower(), position)):

@@ -42,6 +42,11 @@ WINDOWS_PER_ROW_MAX = 1_000
 # Slices that a dedup's horizon is cut into: what has expired leaves a slice at a time, and a lookup visits all.
 DEDUP_SLICES = 4
 
+# Slices that the span of a join's bounds is cut into: rows are dropped a slice at a time, and a lookup visits each
+# slice that may hold a partner. Slices shorter than a second would be too many where the bounds are narrow.
+JOIN_SLICES = 4
+JOIN_SLICE_US_MIN = 1_000_000
+
 # How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
 POLL_MS = 200
 

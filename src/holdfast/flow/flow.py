@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.joins import SIDES, matching_of
 from holdfast.flow.windows import Window, event_time, window_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ OUT, LATE, QUARANTINE = "out", "late", "quarantine"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def port_of(port: str, side: int) -> str:
+    """The port by which rows of a side go another way: a join's right side has ports of its own."""
+    return port if side == 0 else f"{port}_right"
 
 
 def check_name(name: str, what: str) -> str:
@@ -122,28 +129,61 @@ class Stream:
         node = nodes.Dedup(self.node, ids, within_us, event_time(time, within_us, max_ahead))
         return self._stateful(node)
 
-    def late_to(self, sink: SinkDescription) -> Stream:
-        """Send rows that came too late, and rows without an event time, to a sink with all their columns."""
-        return self._side(LATE, sink)
+    def join(
+        self,
+        right: Stream,
+        *,
+        on: str | Sequence[str],
+        time: tuple[str, str],
+        within: tuple[str, str],
+        late: str = "0 seconds",
+        suffixes: tuple[str, str] = ("", "_right"),
+        how: str = "inner",
+        max_ahead: str | None = None,
+    ) -> Stream:
+        """Pair each row with the rows of another stream that have its key and a time near its own.
 
-    def quarantine_to(self, sink: SinkDescription) -> Stream:
-        """Send rows from beyond `max_ahead` to a sink with all their columns."""
-        return self._side(QUARANTINE, sink)
+        `within` bounds `right time - left time`, both bounds included. The output has the keys once, then the
+        other columns of the left and of the right; names that both have get the suffixes. With `how="left"`
+        a row without a partner leaves once, with nulls, when none can come any more.
+        """
+        if not isinstance(right, Stream) or right.flow is not self.flow:
+            raise PlanError("a join takes two streams of one flow", operation="describe")
+        matching = matching_of(on, time, within, late, suffixes, how, max_ahead)
+        return self._stateful(nodes.Join(self.node, right.node, matching))
 
-    def _side(self, port: str, sink: SinkDescription) -> Stream:
-        if not isinstance(self.node, nodes.WindowAggregate | nodes.Dedup):
+    def late_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
+        """Send rows that came too late, and rows without an event time, to a sink with all their columns.
+
+        The two sides of a join have different columns, so there `side` is "left" or "right".
+        """
+        return self._side(LATE, sink, side)
+
+    def quarantine_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
+        """Send rows from beyond `max_ahead` to a sink with all their columns; of a join, those of one `side`."""
+        return self._side(QUARANTINE, sink, side)
+
+    def _side(self, port: str, sink: SinkDescription, side: str | None) -> Stream:
+        if not isinstance(self.node, nodes.WindowAggregate | nodes.Dedup | nodes.Join):
             raise PlanError(
-                f"this stream has no port {port!r}: only windows and dedup judge event time",
+                f"this stream has no port {port!r}: only windows, dedup and joins judge event time",
                 operation="describe",
-                hint="Call it right behind the window's agg or the dedup.",
+                hint="Call it right behind the window's agg, the dedup or the join.",
             )
         if port == QUARANTINE and self.node.time.max_ahead_us is None:
             raise PlanError(
                 "nothing is quarantined here: there is no max_ahead",
                 operation="describe",
-                hint='Give the window or the dedup max_ahead="1 day" or the like.',
+                hint='Give the window, the dedup or the join max_ahead="1 day" or the like.',
             )
-        self.flow.sinks.append((self.node, port, sink))
+        sides = SIDES if isinstance(self.node, nodes.Join) else (None,)
+        if side not in sides:
+            raise PlanError(
+                f"side={side!r} is not one of the sides of this stream",
+                operation="describe",
+                hint='Behind a join, say side="left" or side="right"; elsewhere there are no sides.',
+            )
+        self.flow.sinks.append((self.node, port_of(port, sides.index(side)), sink))
         return self
 
     def _stateful(self, node: Stateful) -> Stream:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
+from holdfast.flow.joins import Matching
 from holdfast.flow.windows import EventTime, Window
 
 if TYPE_CHECKING:
@@ -73,5 +74,32 @@ class Dedup:
     time: EventTime
 
 
-Stateful = RunningAggregate | WindowAggregate | Dedup
+@dataclass(frozen=True, eq=False)
+class Join:
+    """Pairs of rows of two streams that have equal keys and times near each other."""
+
+    left: Node
+    right: Node
+    matching: Matching
+
+    @property
+    def time(self) -> EventTime:
+        """What both sides' event times share: how late rows may be, and how far ahead."""
+        return self.matching.times[0]
+
+
+Stateful = RunningAggregate | WindowAggregate | Dedup | Join
 Node = Source | Transform | Union | Stateful
+
+
+def upstreams(node: Node) -> tuple[Node, ...]:
+    """What a node reads, in order."""
+    match node:
+        case Source():
+            return ()
+        case Union():
+            return node.upstreams
+        case Join():
+            return node.left, node.right
+        case _:
+            return (node.upstream,)

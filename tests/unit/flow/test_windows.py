@@ -243,11 +243,11 @@ def test_a_description_that_was_refused_leaves_no_trace_in_the_flow() -> None:
     ],
     ids=["source", "transform", "union", "running aggregate", "behind a window"],
 )
-def test_only_windows_and_dedup_have_side_ports(port: str, stream: Callable[[Stream], Stream]) -> None:
+def test_only_what_judges_event_time_has_side_ports(port: str, stream: Callable[[Stream], Stream]) -> None:
     rows = stream(source(hf.Flow("f")))
     assert refusal(lambda: getattr(rows, f"{port}_to")(hf.discard())) == (
-        f"this stream has no port {port!r}: only windows and dedup judge event time",
-        "Call it right behind the window's agg or the dedup.",
+        f"this stream has no port {port!r}: only windows, dedup and joins judge event time",
+        "Call it right behind the window's agg, the dedup or the join.",
     )
 
 

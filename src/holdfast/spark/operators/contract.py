@@ -51,7 +51,7 @@ class Changes:
     counts: Mapping[str, int] = field(
         default_factory=dict
     )  # of rows that did not go the usual way, by reason
-    newest_us: Sequence[int | None] = ()  # the largest event time, by input
+    newest_us: Sequence[int | None] = ()  # the largest event time, by feed: an input of a side
     holds: Sequence[tuple[int, int]] = ()  # (bucket, the smallest event time of a row held back in it)
 
 

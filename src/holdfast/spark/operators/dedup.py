@@ -60,7 +60,7 @@ class DedupOperator:
     @property
     def timing(self) -> Timing:
         """A row as old as the watermark is a duplicate of an id accepted up to `within` before it."""
-        return Timing(self.clock.time.column, self.clock.time.late_us, keeps_us=self.within_us)
+        return Timing((self.clock.time.column,), self.clock.time.late_us, keeps_us=self.within_us)
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The epoch's rows with the digest of their id, in the partition of the task that owns it.
