@@ -52,6 +52,8 @@ class _Rows:
     columns: pa.Table  # c0, c1, ...
 
     def only(self, mask: Bools) -> _Rows:
+        if mask.all():
+            return self
         return _Rows(self.h[mask], self.time[mask], take_rows(self.columns, np.flatnonzero(mask)))
 
 
@@ -153,9 +155,13 @@ class JoinOperator:
         """Some rows by hash, then by time, then as their columns settle it."""
         chosen = np.flatnonzero(mask)
         h, time = h[chosen], np.asarray(micros.take(pa.array(chosen)))
-        columns = take_rows(rows.select(self.packing.stored.names), chosen)
+        order = np.lexsort((time, h))
+        h, time = h[order], time[order]
+        columns = take_rows(rows.select(self.packing.stored.names), chosen[order])
         order = canonical_order(h, time, [single(columns[name]) for name in self.packing.comparable])
-        return _Rows(h[order], time[order], take_rows(columns, order))
+        if (order[1:] < order[:-1]).any():
+            columns = take_rows(columns, order)
+        return _Rows(h, time, columns)
 
     def _keyed(self, columns: pa.Table) -> Bools:
         """Rows that can have a partner: as in SQL, a null equals nothing."""
