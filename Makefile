@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint demo bench-state bench-growth bench-dedup bench-windows clean
+.PHONY: help venv test test-all lint demo bench-state bench-growth bench-dedup bench-windows bench-join clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -41,6 +41,9 @@ bench-dedup: $(READY) ## dropping duplicates against Spark's own ways (JSON=FILE
 
 bench-windows: $(READY) ## windowed aggregates against Spark's own (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench windows $(if $(JSON),--json $(JSON))
+
+bench-join: $(READY) ## an interval join of two streams against Spark's own (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench join $(if $(JSON),--json $(JSON))
 
 clean: ## remove what the tools left behind, but not .venv
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-work spark-warehouse

@@ -34,7 +34,9 @@ def main() -> int:
     """Run, kill, run again, check."""
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
-    console.print(f"Flow {flow.name!r}: dedup, windows and a join, into a directory and a table. Starting it.")
+    console.print(
+        f"Flow {flow.name!r}: dedup, windows and a join, into a directory and a table. Starting it."
+    )
     worker = start()
     wait_for_epoch(worker, KILL_AFTER_EPOCH)
     worker.send_signal(signal.SIGKILL)
@@ -50,7 +52,14 @@ def main() -> int:
 
 def start() -> subprocess.Popen[bytes]:
     """Start the worker with the command that a user would type."""
-    command = [Path(sys.executable).with_name("holdfast"), "run", FLOW, "--work-dir", HOME / "work", "--drain"]
+    command = [
+        Path(sys.executable).with_name("holdfast"),
+        "run",
+        FLOW,
+        "--work-dir",
+        HOME / "work",
+        "--drain",
+    ]
     return subprocess.Popen(list(map(str, command)), env={**os.environ, "ORDERS_HOME": str(HOME)})
 
 
@@ -93,7 +102,9 @@ def check() -> int:
     windows = spark.read.parquet(str(HOME / "minutes")).drop("epoch", "window_end")
     wrong = {
         "windows": differences(
-            windows, minutes.selectExpr("user", "w.start as window_start", "spent", "orders"), ["user", "window_start"]
+            windows,
+            minutes.selectExpr("user", "w.start as window_start", "spent", "orders"),
+            ["user", "window_start"],
         ),
         "pages": differences(spark.createDataFrame(table()), pages, ["page"]),
     }

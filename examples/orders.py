@@ -26,7 +26,8 @@ orders = flow.source(
     ),
 )
 visits = flow.source(
-    "visits", hf.generate("user string, page string, ts timestamp", keys={"user": 2_000, "page": 12}, seed=8, **EVENTS)
+    "visits",
+    hf.generate("user string, page string, ts timestamp", keys={"user": 2_000, "page": 12}, seed=8, **EVENTS),
 )
 
 unique = orders.dedup("id", time="ts", within="1 minute").named("unique")
@@ -34,7 +35,9 @@ minutes = unique.group_by("user").window("ts", tumbling="1 minute", late="5 seco
 minutes.agg(spent=hf.sum("amount * qty"), orders=hf.count()).named("minutes").to(
     hf.parquet(str(HOME / "minutes"))
 )
-led = unique.join(visits, on=["user"], time=("ts", "ts"), within=("-10 seconds", "0 seconds"), late="5 seconds")
+led = unique.join(
+    visits, on=["user"], time=("ts", "ts"), within=("-10 seconds", "0 seconds"), late="5 seconds"
+)
 led.named("led").group_by("page").agg(orders=hf.count(), spent=hf.sum("amount")).named("pages").to(
     hf.table(f"sqlite:///{HOME / 'pages.db'}", "pages", key=["page"])
 )

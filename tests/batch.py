@@ -101,6 +101,8 @@ def assert_way(work: Path, stage: str, way: str) -> None:
 def _sorted(df: DataFrame) -> pd.DataFrame:
     """In the order of the exact columns as text; pandas makes a float of an integer column with nulls."""
     frame = df.toPandas()
+    if frame.empty:
+        return frame
     exact = [name for name, kind in df.dtypes if kind not in ("float", "double")]
     order = frame[exact or df.columns].astype(str).apply("|".join, axis=1)
     return frame.iloc[order.argsort(kind="stable")].reset_index(drop=True)

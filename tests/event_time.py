@@ -62,12 +62,18 @@ def at(*seconds: float | None) -> pa.Array:
     return pa.array(values, pa.int64()).cast(UTC_TIME)
 
 
-def watermark_of_rows(work: Path, stage: str, rows: int, per_epoch: int) -> np.ndarray:
-    """For each row of a source, in order of arrival, the watermark of the epoch that read it."""
+def watermark_of_rows(
+    work: Path, stage: str, rows: int, per_epoch: int, source: str | None = None
+) -> np.ndarray:
+    """For each row of a source, in order of arrival, the watermark of the epoch that read it.
+
+    A stage with several inputs needs the name of the one.
+    """
     lowest = np.iinfo(np.int64).min
     reached = np.full(rows, lowest)
     for plan in plans(work, stage):
-        ((start, stop),) = plan["ranges"].values()  # type: ignore[attr-defined]
+        ranges: dict[str, list[int]] = plan["ranges"]  # type: ignore[assignment]
+        start, stop = ranges[f"source:{source}"] if source else next(iter(ranges.values()))
         reached[start * per_epoch : stop * per_epoch] = (
             lowest if plan["watermark_us"] is None else plan["watermark_us"]
         )

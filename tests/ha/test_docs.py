@@ -148,6 +148,32 @@ def test_the_flow_of_the_sinks_page_runs_as_written(tmp_path: Path) -> None:
     assert read_sink(tmp_path / "changes").num_rows == 4
 
 
+@pytest.mark.timeout(300)
+def test_the_join_runs_as_written(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[1])
+
+    def table(times: list[int], **columns: list[object]) -> pa.Table:
+        at = pa.array([second * 1_000_000 for second in times], pa.timestamp("us", "UTC"))
+        return pa.table({**columns, "at": at})
+
+    hour = 3600
+    amounts = pa.array([5, 7, 9, 1], pa.int32())
+    orders = table([hour, hour + 60, 3 * hour], order=["a", "b", "c"], user=["x", "y", "x"])
+    payments = table([hour + 90, hour + 91, 3 * hour, 30], order=["a", "a", "z", "a"]).add_column(
+        1, "amount", amounts
+    )
+    write_files(tmp_path / "orders", [orders.slice(0, 2), orders.slice(2)])
+    write_files(tmp_path / "payments", [payments.slice(0, 3)])
+    shell(tmp_path, "python shop.py")
+    write_files(tmp_path / "payments", [payments.slice(3)], first=1)
+    shell(tmp_path, "python shop.py")
+    found = read_sink(tmp_path / "paid").drop(["epoch"])
+    assert found.column_names == ["order", "user", "at", "amount", "at_right"]
+    pairs = zip(found["order"].to_pylist(), found["amount"].to_pylist(), strict=True)
+    assert sorted(pairs, key=str) == [("a", 5), ("a", 7), ("b", None), ("c", None)]
+    assert read_sink(tmp_path / "late_payments")["amount"].to_pylist() == [1]
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_named_files_exist(document: Path) -> None:
     text = document.read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from holdfast.bench import dedup, growth, state, windows
+from holdfast.bench import dedup, growth, join, state, windows
 
 
 def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
@@ -42,3 +42,10 @@ def test_windows_compare_holdfast_with_spark(spark: SparkSession, tmp_path: Path
     found = json.loads((tmp_path / "windows.json").read_text())
     assert set(found["figures"]) >= set(windows.BARS)
     assert [len(run["seconds"]) for run in found["runs"]] == [2] * 4
+
+
+def test_join_compares_holdfast_with_sparks_stream_stream_join(spark: SparkSession, tmp_path: Path) -> None:
+    join.run(tmp_path / "join.json", directory=tmp_path / "data", quick=True, spark=spark)
+    found = json.loads((tmp_path / "join.json").read_text())
+    assert set(found["figures"]) == set(join.BARS)
+    assert [len(run["seconds"]) for run in found["runs"]] == [2, 2]

@@ -59,13 +59,31 @@ def spelled(us: int) -> str:
     '1 hour 30 minutes'
     >>> spelled(0)
     '0 seconds'
+    >>> spelled(-5_000_000)
+    '-5 seconds'
     """
+    if us < 0:
+        return f"-{spelled(-us)}"
     words, rest = [], us
     for unit in _SPELLED:
         count, rest = divmod(rest, _UNITS_US[unit])
         if count:
             words.append(f"{count} {unit}{'' if count == 1 else 's'}")
     return " ".join(words) or "0 seconds"
+
+
+def signed_microseconds(duration: str | timedelta, what: str) -> int:
+    """A duration that may lie on either side of zero.
+
+    >>> signed_microseconds("-5 s", "within")
+    -5000000
+    """
+    if isinstance(duration, timedelta):
+        sign, size = (-1, -duration) if duration < timedelta() else (1, duration)
+        return sign * microseconds(size, what, zero=True)
+    if isinstance(duration, str) and duration.lstrip().startswith("-"):
+        return -microseconds(duration.lstrip()[1:], what, zero=True)
+    return microseconds(duration, what, zero=True)
 
 
 def _parsed(text: str, what: str) -> int:

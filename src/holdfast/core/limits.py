@@ -49,6 +49,11 @@ DEDUP_SLICES = 4
 # expired leaves a slice at a time.
 EXPIRY_SLICES = 4
 
+# Slices that the span of a join's bounds is cut into: rows are dropped a slice at a time, and a lookup visits each
+# slice that may hold a partner. Slices shorter than a second would be too many where the bounds are narrow.
+JOIN_SLICES = 4
+JOIN_SLICE_US_MIN = 1_000_000
+
 # How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
 POLL_MS = 200
 

@@ -12,6 +12,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.joins import SIDES, matching_of
 from holdfast.flow.own import EachKey
 from holdfast.flow.windows import Window, event_time, window_of
 
@@ -28,6 +29,16 @@ OUT, LATE, QUARANTINE = "out", "late", "quarantine"
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def port_of(port: str, side: int) -> str:
+    """The port by which rows of a side go another way: a join's right side has ports of its own."""
+    return port if side == 0 else f"{port}_right"
+
+
+def side_of(port: str) -> int:
+    """The side whose rows go by a port."""
+    return 1 if port.endswith("_right") else 0
 
 
 def check_name(name: str, what: str) -> str:
@@ -171,27 +182,54 @@ class Stream:
         )
         return self._stateful(node)
 
-    def late_to(self, sink: SinkDescription) -> Stream:
-        """Send rows that came too late, and rows without an event time, to a sink with all their columns."""
-        return self._side(LATE, sink)
+    def join(
+        self,
+        right: Stream,
+        *,
+        on: str | Sequence[str],
+        time: tuple[str, str],
+        within: tuple[str, str],
+        late: str = "0 seconds",
+        suffixes: tuple[str, str] = ("", "_right"),
+        how: str = "inner",
+        max_ahead: str | None = None,
+    ) -> Stream:
+        """Pair each row with the rows of another stream that have its key and a time near its own.
 
-    def quarantine_to(self, sink: SinkDescription) -> Stream:
+        `within` bounds `right time - left time`, both bounds included. The output has the keys once, then the
+        other columns of the left and of the right; names that both have get the suffixes. With `how="left"`
+        a row without a partner leaves once, with nulls, when none can come any more.
+        """
+        if not isinstance(right, Stream) or right.flow is not self.flow:
+            raise PlanError("a join takes two streams of one flow", operation="describe")
+        matching = matching_of(on, time, within, late, suffixes, how, max_ahead)
+        return self._stateful(nodes.Join(self.node, right.node, matching))
+
+    def late_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
+        """Send rows that came too late, and rows without an event time, to a sink with all their columns.
+
+        The two sides of a join have different columns, so there `side` is "left" or "right".
+        """
+        return self._side(LATE, sink, side)
+
+    def quarantine_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
         """Send rows that were set aside to a sink.
 
-        Behind a window or a dedup these are rows from beyond `max_ahead`, with all their columns. Behind a source with
-        `on_error="quarantine"` they are what could not be read: the file, the row, and the reason.
+        Behind a step with `max_ahead` these are rows from beyond it, with all their columns; of a join, those of one
+        `side`. Behind a source with `on_error="quarantine"` they are what could not be read: the file, the row, and
+        the reason.
         """
-        return self._side(QUARANTINE, sink)
-
-    def _side(self, port: str, sink: SinkDescription) -> Stream:
-        if isinstance(self.node, nodes.Source) and port == QUARANTINE:
+        if isinstance(self.node, nodes.Source):
             return self._malformed(sink, self.node)
+        return self._side(QUARANTINE, sink, side)
+
+    def _side(self, port: str, sink: SinkDescription, side: str | None) -> Stream:
         time = nodes.time_of(self.node)
         if time is None:
             raise PlanError(
                 f"this stream has no port {port!r}: what makes it does not judge event time",
                 operation="describe",
-                hint="Call it right behind a window's agg, a dedup, or a stateful with time=.",
+                hint="Call it right behind a window's agg, a dedup, a join, or a stateful with time=.",
             )
         if port == QUARANTINE and time.max_ahead_us is None:
             raise PlanError(
@@ -199,7 +237,14 @@ class Stream:
                 operation="describe",
                 hint='Give that step max_ahead="1 day" or the like.',
             )
-        self.flow.sinks.append((self.node, port, sink))
+        sides = SIDES if isinstance(self.node, nodes.Join) else (None,)
+        if side not in sides:
+            raise PlanError(
+                f"side={side!r} is not one of the sides of this stream",
+                operation="describe",
+                hint='Behind a join, say side="left" or side="right"; elsewhere there are no sides.',
+            )
+        self.flow.sinks.append((self.node, port_of(port, sides.index(side)), sink))
         return self
 
     def _malformed(self, sink: SinkDescription, source: nodes.Source) -> Stream:

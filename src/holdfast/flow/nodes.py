@@ -10,6 +10,7 @@ from holdfast.core.duration import spelled
 from holdfast.core.json import Json
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
+from holdfast.flow.joins import Matching
 from holdfast.flow.own import EachKey, Update
 from holdfast.flow.windows import EventTime, Window
 
@@ -129,8 +130,46 @@ class OwnOperator:
         }
 
 
-Stateful = RunningAggregate | WindowAggregate | Dedup | OwnOperator
+@dataclass(frozen=True, eq=False)
+class Join:
+    """Pairs of rows of two streams that have equal keys and times near each other."""
+
+    left: Node
+    right: Node
+    matching: Matching
+
+    @property
+    def time(self) -> EventTime:
+        """What both sides' event times share: how late rows may be, and how far ahead."""
+        return self.matching.times[0]
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        matching = self.matching
+        return {
+            "kind": f"{matching.how} join",
+            "keys": list(matching.keys),
+            "within": f"{spelled(matching.low_us)} to {spelled(matching.high_us)}",
+            "time": {**self.time.facts, "column": [time.column for time in matching.times]},
+        }
+
+
+Stateful = RunningAggregate | WindowAggregate | Dedup | Join | OwnOperator
 Node = Source | Transform | Union | Stateful
+
+
+def upstreams(node: Node) -> tuple[Node, ...]:
+    """What a node reads, in order."""
+    match node:
+        case Source():
+            return ()
+        case Union():
+            return node.upstreams
+        case Join():
+            return node.left, node.right
+        case _:
+            return (node.upstream,)
 
 
 def time_of(node: Node | None) -> EventTime | None:

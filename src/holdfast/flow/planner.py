@@ -40,6 +40,19 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Feed:
+    """An input as one side of a stage reads it: sides have their own time columns, so each has its own clock."""
+
+    side: int
+    input: Input
+
+    @property
+    def id(self) -> str:
+        """As manifests spell it."""
+        return self.input.id if self.side == 0 else f"right:{self.input.id}"
+
+
+@dataclass(frozen=True)
 class Read:
     """A leaf of a prefix."""
 
@@ -72,11 +85,17 @@ class StageSpec:
     prefix: Prefix
     operator: Stateful | None
     side_ports: frozenset[str] = frozenset()  # that a sink reads beside `out`
+    right: Prefix | None = None  # of a join: the second stream
+
+    @property
+    def sides(self) -> tuple[Prefix, ...]:
+        """The streams that the operator takes: one, or the two of a join."""
+        return (self.prefix,) if self.right is None else (self.prefix, self.right)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The inputs of the prefix, each once, in the order in which they are read."""
-        return tuple(dict.fromkeys(_leaves(self.prefix)))
+        """The inputs of all sides, each once, in the order in which they are read."""
+        return tuple(dict.fromkeys(feed.input for feed in self.feeds))
 
     @property
     def keeps_malformed(self) -> bool:
@@ -95,14 +114,23 @@ class StageSpec:
         """Why the flow was cut behind it."""
         return "it keeps state" if self.operator else "a sink reads it"
 
-    def reads_as_is(self, origin: Input) -> bool:
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The inputs side by side, each once a side: a stream that is joined with itself is read by both."""
+        return tuple(
+            dict.fromkeys(
+                Feed(number, leaf) for number, prefix in enumerate(self.sides) for leaf in _leaves(prefix)
+            )
+        )
+
+    def reads_as_is(self, origin: Input, side: int = 0) -> bool:
         """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
-        return _untouched(self.prefix, origin)
+        return _untouched(self.sides[side], origin)
 
     @property
     def reads_each_once(self) -> bool:
         """Whether no input is read twice."""
-        return len(_leaves(self.prefix)) == len(self.inputs)
+        return sum(len(_leaves(prefix)) for prefix in self.sides) == len(self.inputs)
 
     def fingerprint(self) -> str:
         """Changes when the stage's description or the source text of its functions does."""
@@ -237,12 +265,20 @@ class _Planner:
             return self.cut[node]
         name = self.cut[node] = self._name(node)
         operator = node if isinstance(node, Stateful) else None
-        prefix = self._prefix(operator.upstream) if operator else self._inner(node)
+        prefix, right = self._sides(node)
         if self._is_cut(name):
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         sides = frozenset(port for other, port, _ in self.flow.sinks if operator is other and port != OUT)
-        self.stages.append(StageSpec(name, prefix, operator, sides))
+        self.stages.append(StageSpec(name, prefix, operator, sides, right))
         return name
+
+    def _sides(self, node: Node) -> tuple[Prefix, Prefix | None]:
+        """What a stage reads: the streams behind its operator, or, without one, all that the node is made of."""
+        if isinstance(node, nodes.Join):
+            return self._prefix(node.left), self._prefix(node.right)
+        if isinstance(node, Stateful):
+            return self._prefix(node.upstream), None
+        return self._inner(node), None
 
     def _prefix(self, node: Node) -> Prefix:
         """A prefix reads the channel of a node that is a stage, and takes in any other."""
@@ -267,9 +303,7 @@ class _Planner:
         if node in self.flow.names:
             return self.flow.names[node]
         if node in self.positions:
-            kinds = {nodes.Dedup: "dedup", nodes.OwnOperator: "stateful"}
-            kind = kinds.get(type(node), "aggregate")
-            return f"{kind}-{self.positions[node] + 1}"
+            return f"{_kind(node)}-{self.positions[node] + 1}"
         order = list(
             dict.fromkeys(n for n, port, _ in self.flow.sinks if n not in self.positions and port == OUT)
         )
@@ -278,6 +312,18 @@ class _Planner:
 
 def _quarantine_name(source: str) -> str:
     return f"{source}-{QUARANTINE}"
+
+
+def _kind(node: Node) -> str:
+    match node:
+        case nodes.Dedup():
+            return "dedup"
+        case nodes.Join():
+            return "join"
+        case nodes.OwnOperator():
+            return "stateful"
+        case _:
+            return "aggregate"
 
 
 def _leaves(prefix: Prefix) -> list[Input]:
@@ -302,7 +348,8 @@ def _untouched(prefix: Prefix, origin: Input) -> bool:
 
 def _describe_stage(stage: StageSpec) -> str:
     ports = f" {sorted(stage.side_ports)}" if stage.side_ports else ""
-    return f"{_describe_prefix(stage.prefix)} | {_describe_operator(stage.operator)}{ports}"
+    sides = " & ".join(_describe_prefix(prefix) for prefix in stage.sides)
+    return f"{sides} | {_describe_operator(stage.operator)}{ports}"
 
 
 def _describe_operator(operator: Stateful | None) -> str:
@@ -316,6 +363,8 @@ def _describe_operator(operator: Stateful | None) -> str:
         case nodes.OwnOperator():
             what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
             return f"{what} {operator.expire_us} {_source_text(_inner_function(operator.function))}"
+        case nodes.Join():
+            return f"{operator.matching}"
         case None:
             return "rows"
 

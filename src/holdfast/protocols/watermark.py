@@ -29,7 +29,7 @@ class InputClock:
 class Timing:
     """What the event time of an operator means for its plans."""
 
-    column: str | None  # None: the plan's own time stands in for the watermark
+    columns: tuple[str, ...]  # of event time, by side; none: the plan's own time stands in for the watermark
     late_us: int
     keeps_us: int = 0  # how long behind the watermark its state is still needed
     emits_at_close: bool = False
@@ -37,6 +37,7 @@ class Timing:
     holds_us: int | None = (
         None  # how far behind the watermark the rows lie that it holds back; None: it holds none
     )
+    emits_windows: bool = False  # so that the ends of what is still to come lie above the floor
 
     def floor(self, watermark_us: int | None) -> int | None:
         """Buckets below this are no part of the state once the watermark has been reached."""
@@ -45,7 +46,7 @@ class Timing:
     def closing(self, watermark_us: int) -> int:
         """The last bucket that may hold what the watermark ends.
 
-        >>> Timing("ts", 0, slice_us=10).closing(21)
+        >>> Timing(("ts",), 0, slice_us=10).closing(21)
         30
         """
         return -(-(watermark_us - self.keeps_us) // self.slice_us) * self.slice_us

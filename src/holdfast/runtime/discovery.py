@@ -35,15 +35,18 @@ class Discovery:
                 ledger_inputs.replace_items(rt.ledger, rt.generation, name, mended)
 
     def step(self) -> bool:
-        """Write down what is new at the sources; whether anything was."""
-        rt, found = self._rt, False
-        for name, source in rt.sources.items():
-            items = source.discover(self._known[name])
-            if items:
-                ledger_inputs.add_items(rt.ledger, rt.generation, name, items)
-                self._known[name].update(item.identity for item in items)
-                rt.heard[name] = time.monotonic()
-                crashpoints.reach("discover.after")
-                rt.alarm.ring()
-                found = True
-        return found
+        """Write down what is new at the sources; whether anything was.
+
+        All sources are looked at before the loops are told of any, so that a stage with several takes of each.
+        """
+        rt = self._rt
+        found = {name: source.discover(self._known[name]) for name, source in rt.sources.items()}
+        new = {name: items for name, items in found.items() if items}
+        for name, items in new.items():
+            ledger_inputs.add_items(rt.ledger, rt.generation, name, items)
+            self._known[name].update(item.identity for item in items)
+            rt.heard[name] = time.monotonic()
+            crashpoints.reach("discover.after")
+        if new:
+            rt.alarm.ring()
+        return bool(new)

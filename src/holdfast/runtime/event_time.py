@@ -30,9 +30,9 @@ def event_time_of(
 def _newest(stage: BoundStage, before: Json, now: Sequence[int | None]) -> Json:
     """By input, the largest event time of all rows so far."""
     seen = dict(before)
-    for origin, newest_us in zip(stage.spec.inputs, now, strict=True):
+    for feed, newest_us in zip(stage.spec.feeds, now, strict=True):
         if newest_us is not None:
-            seen[origin.id] = max(newest_us, seen.get(origin.id, newest_us))
+            seen[feed.id] = max(newest_us, seen.get(feed.id, newest_us))
     return seen
 
 
@@ -53,7 +53,9 @@ def _frontier(stage: BoundStage, plan: EpochPlan, holds: Holds, inputs_frontier_
     if timing is None or timing.holds_us is None:
         return {"any": inputs_frontier_us, "end": inputs_frontier_us}
     at = timing.frontier(plan.watermark_us, holds)
-    return {"any": at, "end": at if plan.watermark_us is None else timing.floor(plan.watermark_us)}
+    if plan.watermark_us is None or not timing.emits_windows:
+        return {"any": at, "end": at}
+    return {"any": at, "end": timing.floor(plan.watermark_us)}
 
 
 def _totals(before: Json, counts: Json) -> Json:

@@ -66,10 +66,7 @@ def _functions(flow: FlowDescription) -> list[object]:
         seen.add(node)
         if isinstance(node, nodes.Transform):
             found.append(node.function)
-        if isinstance(node, nodes.Union):
-            todo += node.upstreams
-        elif not isinstance(node, nodes.Source):
-            todo.append(node.upstream)
+        todo += nodes.upstreams(node)
     return found
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from holdfast.core import limits
 from holdfast.core.json import Json
 from holdfast.flow.flow import WINDOW_END
-from holdfast.flow.planner import Input
+from holdfast.flow.planner import Feed, Input
 from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
@@ -118,16 +118,16 @@ def _watermark(
     now_ms: int,
 ) -> int | None:
     """By what was committed before: rows of this epoch cannot move the watermark that judges them."""
-    if timing.column is None:
+    if not timing.columns:
         return max(now_ms * 1_000, before.get("watermark_us") or 0)
     newest = before.get("newest_us", {})
     clocks = [
         InputClock(
-            newest.get(origin.id),
-            _frontier(tx, origin, part.empty_until, _column(stage, origin, timing)),
-            idle=part.rows == 0 and _idle(rt, tx, origin),
+            newest.get(feed.id),
+            _frontier(tx, feed.input, taken[feed.input].empty_until, _column(stage, feed, timing)),
+            idle=taken[feed.input].rows == 0 and _idle(rt, tx, feed.input),
         )
-        for origin, part in taken.items()
+        for feed in stage.spec.feeds
     ]
     return watermark(before.get("watermark_us"), clocks, timing.late_us)
 
@@ -143,7 +143,7 @@ def _closing_watermark(
 ) -> int | None:
     """The watermark of an epoch that reads nothing, None if it would close nothing."""
     last: int | None = before.get("watermark_us")
-    draining = timing.column is not None and rt.draining.is_set() and _ended(rt, tx, stage)
+    draining = bool(timing.columns) and rt.draining.is_set() and _ended(rt, tx, stage)
     if not draining and (reached is None or reached == last):
         return None
     spine, _ = files.cover(files.live_layers(tx, row), row.head)
@@ -184,9 +184,10 @@ def _rows(units: list[ledger_inputs.Unit]) -> int:
     return sum(unit.rows for unit in units)
 
 
-def _column(stage: BoundStage, origin: Input, timing: Timing) -> str:
+def _column(stage: BoundStage, feed: Feed, timing: Timing) -> str:
     """Which of a producer's frontiers holds for the time column: that of window ends only if it is just that."""
-    return "end" if timing.column == WINDOW_END and stage.spec.reads_as_is(origin) else "any"
+    is_end = timing.columns[feed.side] == WINDOW_END
+    return "end" if is_end and stage.spec.reads_as_is(feed.input, feed.side) else "any"
 
 
 def _frontier(tx: sa.Connection, origin: Input, position: int, column: str) -> int | None:

@@ -13,16 +13,18 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.flow import OUT, QUARANTINE
-from holdfast.flow.nodes import Dedup, OwnOperator, RunningAggregate, WindowAggregate, time_of
+from holdfast.flow.flow import OUT, QUARANTINE, side_of
+from holdfast.flow.nodes import Dedup, Join, OwnOperator, RunningAggregate, WindowAggregate, time_of
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import PREFIX
 from holdfast.spark.operators.aggregate import bind_aggregate
-from holdfast.spark.operators.contract import Operator
+from holdfast.spark.operators.contract import DirectOperator, Operator
 from holdfast.spark.operators.dedup import bind_dedup
 from holdfast.spark.operators.event_time import INPUT, Clock
+from holdfast.spark.operators.join import JoinOperator
+from holdfast.spark.operators.join_binding import bind_join
 from holdfast.spark.operators.sessions import bind_session
 from holdfast.spark.operators.stateful import bind_stateful
 from holdfast.spark.operators.windows import bind_window
@@ -41,7 +43,9 @@ class BoundStage:
     operator: Operator | None
     output: t.StructType
     arrow_output: pa.Schema
-    arrow_input: pa.Schema | None  # of the rows before the operator, where a side port carries them
+    arrow_inputs: tuple[
+        pa.Schema, ...
+    ]  # by side, of the rows before the operator, where a side port carries them
     fingerprint: str
     direct: bool  # whether its tasks can read its inputs themselves
 
@@ -52,9 +56,7 @@ class BoundStage:
 
     def port_schema(self, port: str) -> pa.Schema:
         """The columns of a port's segments."""
-        schema = self.arrow_output if port == OUT else self.arrow_input
-        assert schema is not None, port
-        return schema
+        return self.arrow_output if port == OUT else self.arrow_inputs[side_of(port)]
 
 
 def bind(
@@ -76,19 +78,29 @@ def _bind_stage(
     spark: SparkSession, spec: StageSpec, schemas: Mapping[str, t.StructType], bits: int, reading: str
 ) -> BoundStage:
     empty = {origin.id: spark.createDataFrame([], schemas[origin.id]) for origin in spec.inputs}
-    df = apply_prefix(spec.name, spec.prefix, empty)
-    _check_columns(spec.name, df.schema)
+    sides = [apply_prefix(spec.name, prefix, empty) for prefix in spec.sides]
+    for side in sides:
+        _check_columns(spec.name, side.schema)
     ansi = ansi_mode(spark)
-    operator = _bind_operator(spec, df, ansi, bits)
-    rows = t.StructType([t.StructField(field.name, field.dataType, True) for field in df.schema.fields])
+    operator = _bind_operator(spec, sides, ansi, bits)
+    fields = sides[0].schema.fields
+    rows = t.StructType([t.StructField(field.name, field.dataType, True) for field in fields])
     output = operator.output_ddl if operator else rows
     # The mode decides what an overflow does, so a plan made under the other is a plan of other code; likewise
     # one whose sources read their items in another way.
     fingerprint = f"{spec.fingerprint()}-{reading}-{'ansi' if ansi else 'legacy'}"
     inputs = [schemas[origin.id] for origin in spec.inputs]
-    direct = operator is not None and operator.direct is not None and _as_they_are(spec, inputs, rows)
-    side = arrow_schema(spec.name, rows) if spec.side_ports else None
-    return BoundStage(spec, operator, output, arrow_schema(spec.name, output), side, fingerprint, direct)
+    able = isinstance(operator, DirectOperator) and operator.direct is not None
+    aside = tuple(arrow_schema(spec.name, side.schema) for side in sides) if spec.side_ports else ()
+    return BoundStage(
+        spec,
+        operator,
+        output,
+        arrow_schema(spec.name, output),
+        aside,
+        fingerprint,
+        able and _as_they_are(spec, inputs, rows),
+    )
 
 
 def _as_they_are(spec: StageSpec, inputs: Sequence[t.StructType], rows: t.StructType) -> bool:
@@ -104,8 +116,8 @@ def _reading(plan: FlowPlan, spec: StageSpec) -> str:
     return hashlib.blake2b("\n".join(told).encode(), digest_size=4).hexdigest()
 
 
-def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Operator | None:
-    name, node = spec.name, spec.operator
+def _bind_operator(spec: StageSpec, sides: Sequence[DataFrame], ansi: bool, bits: int) -> Operator | None:
+    name, node, df = spec.name, spec.operator, sides[0]
     match node:
         case None:
             return None
@@ -124,25 +136,37 @@ def _bind_operator(spec: StageSpec, df: DataFrame, ansi: bool, bits: int) -> Ope
                 Clock.of(name, node.time, df.schema, len(spec.inputs), spec.side_ports) if node.time else None
             )
             return bind_stateful(name, node, df, own_clock, len(spec.inputs), bits)
+        case Join():
+            schemas = sides[0].schema, sides[1].schema
+            return bind_join(
+                name, node, schemas, tuple(feed.side for feed in spec.feeds), spec.side_ports, bits
+            )
 
 
-def event_rows(spec: StageSpec, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """The rows of a stage's inputs after the user's stateless code.
+def event_rows(stage: BoundStage, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows of a stage's inputs after the user's stateless code; those of a join's two sides in one table."""
+    sides = [_side_rows(stage.spec, side, inputs) for side in range(len(stage.spec.sides))]
+    return stage.operator.united(sides) if isinstance(stage.operator, JoinOperator) else sides[0]
 
-    Where the stage has event time and several inputs, each row says which input it came from. No column would
-    survive the user's code, so that is applied to one input at a time, with the others empty: Spark plans those
-    away, and code that treats rows one by one gives the same rows.
+
+def _side_rows(spec: StageSpec, side: int, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows of one side.
+
+    Where the stage has event time and a side of several inputs, each row says which feed it came from. No column
+    would survive the user's code, so that is applied to one input at a time, with the others empty: Spark plans
+    those away, and code that treats rows one by one gives the same rows.
     """
-    if len(inputs) == 1 or time_of(spec.operator) is None:
-        return apply_prefix(spec.name, spec.prefix, inputs)
+    prefix = spec.sides[side]
+    if len(spec.feeds) == len(spec.sides) or time_of(spec.operator) is None:
+        return apply_prefix(spec.name, prefix, inputs)
     empty = {name: df.limit(0) for name, df in inputs.items()}
-    parts = [
-        apply_prefix(spec.name, spec.prefix, {**empty, origin.id: inputs[origin.id]}).withColumn(
-            INPUT, f.lit(i)
+    first, *others = [
+        apply_prefix(spec.name, prefix, {**empty, feed.input.id: inputs[feed.input.id]}).withColumn(
+            INPUT, f.lit(number)
         )
-        for i, origin in enumerate(spec.inputs)
+        for number, feed in enumerate(spec.feeds)
+        if feed.side == side
     ]
-    first, *others = parts
     for other in others:
         first = first.unionByName(other)
     return first

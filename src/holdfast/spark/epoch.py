@@ -17,6 +17,7 @@ from holdfast.flow.planner import Input
 from holdfast.spark.bind import BoundStage, event_rows
 from holdfast.spark.direct import DirectFile
 from holdfast.spark.keys import hash_sql
+from holdfast.spark.operators.contract import DirectOperator
 from holdfast.spark.task import (
     ERROR_MARK,
     RESULT,
@@ -48,7 +49,7 @@ class Outcome:
     keys_added: int
     operator_ms: float
     counts: dict[str, int]  # of rows that did not go the usual way, by reason
-    newest_us: list[int | None]  # the largest event time, by input
+    newest_us: list[int | None]  # the largest event time, by feed
     holds: list[tuple[int, int]]  # (bucket, the smallest event time of a row held back in it)
 
     @property
@@ -105,7 +106,7 @@ def run_tagged(spark: SparkSession, df: DataFrame, tag: str) -> list[Json]:
 
 
 def _direct(spark: SparkSession, stage: BoundStage, files: Sequence[DirectFile], plan: TaskPlan) -> DataFrame:
-    assert stage.operator is not None
+    assert isinstance(stage.operator, DirectOperator)
     task = DirectTask(plan, stage.operator, tuple(files))
     return _one_row_a_task(spark, plan.shape.tasks).mapInArrow(task, RESULT)
 
@@ -115,7 +116,7 @@ def _one_row_a_task(spark: SparkSession, tasks: int) -> DataFrame:
 
 
 def _job(stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan) -> DataFrame:
-    df = event_rows(stage.spec, {origin.id: df for origin, df in inputs.items()})
+    df = event_rows(stage, {origin.id: df for origin, df in inputs.items()})
     if stage.operator is None:
         columns = [field.name for field in stage.arrow_output]
         exact = [field.name for field in stage.output.fields if _exact(field.dataType.typeName())]
@@ -149,7 +150,7 @@ def outcome(stage: BoundStage, reports: Sequence[Json]) -> Outcome:
         sum_of(reports, "keys_added"),
         max((report.get("operator_ms", 0.0) for report in reports), default=0.0),
         _summed([report.get("counts", {}) for report in reports]),
-        _newest([report.get("newest_us", []) for report in reports], len(stage.spec.inputs)),
+        _newest([report.get("newest_us", []) for report in reports], len(stage.spec.feeds)),
         [(bucket, start) for report in reports for bucket, start in report.get("holds", [])],
     )
 
@@ -159,10 +160,10 @@ def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {reason: sum(count.get(reason, 0) for count in counts) for reason in reasons}
 
 
-def _newest(times: Sequence[Sequence[int | None]], inputs: int) -> list[int | None]:
-    """By input, the largest of what the tasks saw."""
-    seen = [[of_task[i] for of_task in times if of_task and of_task[i] is not None] for i in range(inputs)]
-    return [max(of_input) if of_input else None for of_input in seen]  # type: ignore[type-var]
+def _newest(times: Sequence[Sequence[int | None]], feeds: int) -> list[int | None]:
+    """By feed, the largest of what the tasks saw."""
+    seen = [[of_task[i] for of_task in times if of_task and of_task[i] is not None] for i in range(feeds)]
+    return [max(of_feed) if of_feed else None for of_feed in seen]  # type: ignore[type-var]
 
 
 def recognised(error: Exception) -> HoldfastError:

@@ -24,7 +24,7 @@ from holdfast.core import crashpoints
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
 from holdfast.spark.direct import DirectFile, read_rows
-from holdfast.spark.operators.contract import Changes, Operator, Shape, Times
+from holdfast.spark.operators.contract import Changes, DirectOperator, Operator, Shape, Times
 from holdfast.state.digest import digest
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.schema import conform
@@ -122,6 +122,7 @@ class StatefulTask:
 class DirectTask(StatefulTask):
     """Takes its rows from the epoch's files itself; what Spark gives it only says that there is a task."""
 
+    operator: DirectOperator
     files: tuple[DirectFile, ...]
 
     def _changes(self, batches: list[pa.RecordBatch], spine: Spine) -> Came | None:

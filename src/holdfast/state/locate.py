@@ -31,6 +31,19 @@ def first_not_below(hashes: Ints, needles: Ints) -> Ints:
     return rows
 
 
+def lower_bound(values: Ints, wanted: Ints, lo: Ints, hi: Ints) -> Ints:
+    """For each wanted value the first row of its `lo` to `hi` that is not smaller, all halved together.
+
+    Values need to ascend only within each such range.
+    """
+    while (active := lo < hi).any():
+        middle = (lo + hi) >> 1
+        smaller = active & (values[np.minimum(middle, len(values) - 1)] < wanted)
+        lo = np.where(smaller, middle + 1, lo)
+        hi = np.where(active & ~smaller, middle, hi)
+    return lo
+
+
 def _guessed(hashes: Ints, needles: Ints) -> Ints:
     """Ranks by value. Floating point is exact enough: neighbours are many units of the last place apart."""
     last = len(hashes) - 1

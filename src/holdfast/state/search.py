@@ -17,7 +17,7 @@ import pyarrow as pa
 from holdfast.core import limits
 from holdfast.state.bloom import Probes
 from holdfast.state.canonical import Bools, Ints, group_starts, in_slots, same_at, slot_floor, slot_of
-from holdfast.state.locate import first_not_below
+from holdfast.state.locate import first_not_below, lower_bound
 from holdfast.state.run import Run, RunInfo
 
 # Where needles outnumber a run's rows by this much, it is cheaper to search the needles for the rows.
@@ -145,7 +145,7 @@ class Hunt:
             return None
         place = np.flatnonzero(inside)
         place = place[self._pending_probes.at(place).possibly_in(run.bloom)]
-        row = _lower_bound(run.h, self._pending_h[place], start[place], stop[place])
+        row = lower_bound(run.h, self._pending_h[place], start[place], stop[place])
         return _Candidates(place, row, stop[place])
 
     def _near(self, run: Run, bucket: int, lo: int, hi: int) -> _Candidates | None:
@@ -214,16 +214,6 @@ def _narrowed(h: Ints, lo: int, hi: int, info: RunInfo) -> tuple[int, int]:
     if info.slot_hi == limits.SLOTS:
         return start, hi
     return start, lo + int(np.searchsorted(h[lo:hi], slot_floor(info.slot_hi)))
-
-
-def _lower_bound(h: Ints, wanted: Ints, lo: Ints, hi: Ints) -> Ints:
-    """For each wanted hash the first row of `lo` to `hi` whose hash is not smaller, all halved together."""
-    while (active := lo < hi).any():
-        middle = (lo + hi) >> 1
-        smaller = active & (h[np.minimum(middle, len(h) - 1)] < wanted)
-        lo = np.where(smaller, middle + 1, lo)
-        hi = np.where(active & ~smaller, middle, hi)
-    return lo
 
 
 def _needles_of(needles: Ints, hashes: Ints) -> Ints:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.errors import HoldfastError
+from holdfast.state.between import Inside, Ranges, Search
 from holdfast.state.canonical import Bools, Ints, ascends_in_order, in_slots, slot_of
 from holdfast.state.everywhere import Matches, Sweep
 from holdfast.state.gather import gather, newest, open_checked
@@ -83,6 +84,19 @@ class Spine:
         self.rows_examined += sweep.rows_examined
         return sweep.answer(self.schema.nullable_values)
 
+    def lookup_between(self, sought: Ranges) -> Inside:
+        """The rows of each needle's hash and buckets whose first key is in its range; needles in any order."""
+        self._check_slots(sought.h)
+        search = Search(sought, self.schema, self.floor)
+        for layer in reversed(self.layers):
+            for info in layer.runs:
+                if info.overlaps(self.slots) and search.wants(info):
+                    self.runs_opened += 1
+                    if not search.visit(open_checked(self.root, self.schema, info)):
+                        self.runs_skipped_by_bloom += 1
+        self.rows_examined += search.rows_examined
+        return search.answer()
+
     def rows(self, first_bucket: int | None = None, last_bucket: int | None = None) -> pa.Table:
         """All rows that exist in a range of buckets, both ends included, in canonical order."""
         lows = [bound for bound in (first_bucket, self.floor) if bound is not None]
@@ -123,10 +137,13 @@ class Spine:
     def _has_live_bucket(self, info: RunInfo) -> bool:
         return self.floor is None or (bool(info.buckets) and info.buckets[-1][0] >= self.floor)
 
-    def _check(self, bucket: Ints, h: Ints) -> None:
+    def _check_slots(self, h: Ints) -> None:
         slot = slot_of(h)
         if h.size and (slot.min() < self.slots[0] or slot.max() >= self.slots[1]):
             raise _misuse(f"needles of slots {slot.min()} to {slot.max()} sought in slots {self.slots}")
+
+    def _check(self, bucket: Ints, h: Ints) -> None:
+        self._check_slots(h)
         if not ascends_in_order(bucket, h):
             raise _misuse("needles are not sorted by bucket and hash")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.duration import microseconds
+from holdfast.core.duration import microseconds, signed_microseconds
 from holdfast.core.errors import PlanError
 
 SECOND = 1_000_000
@@ -131,3 +131,18 @@ def test_what_is_longer_is_refused(huge: str | timedelta, zero: bool) -> None:
         microseconds(huge, "session", zero=zero)
     assert refused.value.message.startswith(f"session={huge!r} ")
     assert refused.value.operation == "describe"
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("5 s", 5_000_000), ("-5 s", -5_000_000), (" - 1 minute 1 s", -61_000_000), ("-0 s", 0), ("0 s", 0)],
+)
+def test_a_signed_duration_may_lie_on_either_side_of_zero(written: str, value: int) -> None:
+    assert signed_microseconds(written, "within") == value
+    assert signed_microseconds(timedelta(microseconds=value), "within") == value
+
+
+@pytest.mark.parametrize("written", ["--5 s", "-", "5 s -", "- 5", None, 5])
+def test_what_is_no_signed_duration_is_refused(written: object) -> None:
+    with pytest.raises(PlanError, match="within=.* is not a duration"):
+        signed_microseconds(written, "within")  # type: ignore[arg-type]

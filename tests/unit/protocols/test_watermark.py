@@ -121,7 +121,7 @@ def test_before_the_first_row_there_is_no_watermark() -> None:
 
 timings = st.builds(
     Timing,
-    column=st.just("ts"),
+    columns=st.just(("ts",)),
     late_us=st.just(0),
     keeps_us=st.integers(0, 500),
     slice_us=st.integers(1, 100),
@@ -143,7 +143,7 @@ def test_the_floor_leaves_exactly_the_buckets_still_needed(timing: Timing, at: i
 
 
 def test_without_a_watermark_nothing_is_dropped() -> None:
-    assert Timing("ts", 0, keeps_us=5).floor(None) is None
+    assert Timing(("ts",), 0, keeps_us=5).floor(None) is None
 
 
 @given(timings, watermarks)
@@ -157,18 +157,18 @@ def test_closing_is_the_slice_of_the_last_thing_that_ends(timing: Timing, at: in
 
 @pytest.mark.parametrize(("at", "closing"), [(-21, -20), (-20, -20), (-1, 0), (0, 0), (1, 10), (10, 10)])
 def test_closing_rounds_up_on_both_sides_of_1970(at: int, closing: int) -> None:
-    assert Timing("ts", 0, slice_us=10).closing(at) == closing
+    assert Timing(("ts",), 0, slice_us=10).closing(at) == closing
 
 
 @given(watermarks, st.integers(0, 500), st.lists(st.tuples(watermarks, watermarks), max_size=5))
 def test_the_frontier_is_below_all_that_is_held_or_may_still_begin(
     at: int, holds_us: int, holds: list[tuple[int, int]]
 ) -> None:
-    frontier = Timing("ts", 0, holds_us=holds_us).frontier(at, holds)
+    frontier = Timing(("ts",), 0, holds_us=holds_us).frontier(at, holds)
     bounds = [at - holds_us + 1, *(earliest for _, earliest in holds)]
     assert all(frontier <= bound for bound in bounds)
     assert frontier in bounds
 
 
 def test_before_a_watermark_the_frontier_is_the_beginning() -> None:
-    assert Timing("ts", 0, holds_us=5).frontier(None, [(10, 3)]) == BEGINNING_US
+    assert Timing(("ts",), 0, holds_us=5).frontier(None, [(10, 3)]) == BEGINNING_US

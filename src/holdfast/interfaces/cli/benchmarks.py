@@ -45,3 +45,11 @@ def windows(json_path: JsonFile = None, quick: Quick = False) -> None:
     from holdfast.bench import windows as bench
 
     bench.run(json_path, quick=quick)
+
+
+@app.command()
+def join(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """An interval join of two streams of 200k rows an epoch, against Spark's stream-stream join."""
+    from holdfast.bench import join as bench
+
+    bench.run(json_path, quick=quick)

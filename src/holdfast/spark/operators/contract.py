@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -53,7 +53,7 @@ class Changes:
     counts: Mapping[str, int] = field(
         default_factory=dict
     )  # of rows that did not go the usual way, by reason
-    newest_us: Sequence[int | None] = ()  # the largest event time, by input
+    newest_us: Sequence[int | None] = ()  # the largest event time, by feed: an input of a side
     holds: Sequence[tuple[int, int]] = ()  # (bucket, the smallest event time of a row held back in it)
 
 
@@ -101,6 +101,11 @@ class Operator(Protocol):
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """The part in NumPy and Arrow; `rows` is empty in an epoch that only closes."""
+
+
+@runtime_checkable
+class DirectOperator(Operator, Protocol):
+    """An operator whose tasks may take rows from files themselves."""
 
     @property
     def direct(self) -> Direct | None:

@@ -65,7 +65,7 @@ class DedupOperator:
     @property
     def timing(self) -> Timing:
         """A row as old as the watermark is a duplicate of an id accepted up to `within` before it."""
-        return Timing(self.clock.time.column, self.clock.time.late_us, keeps_us=self.within_us)
+        return Timing((self.clock.time.column,), self.clock.time.late_us, keeps_us=self.within_us)
 
     @property
     def view(self) -> StateView:

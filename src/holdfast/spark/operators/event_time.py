@@ -7,7 +7,7 @@ equal rows, each with its number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,7 @@ from holdfast.spark.keys import PREFIX, BoundKeys, hash_sql, quoted, unfit_for_c
 from holdfast.spark.operators.contract import Direct, Times
 from holdfast.spark.operators.folding import Folding, direct_of
 from holdfast.spark.operators.view import ViewColumn
-from holdfast.state.canonical import Ints, canonical_order
+from holdfast.state.canonical import Bools, Ints, canonical_order
 from holdfast.state.schema import single, take_rows
 
 TIME = f"{PREFIX}t"
@@ -195,9 +195,9 @@ class Clock:
         """The largest time of each input, but for rows from too far in the future."""
         near = flags != TOO_FAR
         if self.inputs == 1:
-            return [_largest(micros.filter(pa.array(near)))]
+            return newest_of(micros, [near])
         origin = np.asarray(single(rows[INPUT]))
-        return [_largest(micros.filter(pa.array(near & (origin == i)))) for i in range(self.inputs)]
+        return newest_of(micros, [near & (origin == i) for i in range(self.inputs)])
 
     def _in_order(self, rows: pa.Table) -> pa.Table:
         columns = [single(column) for column in rows.columns]
@@ -236,6 +236,11 @@ def as_timestamps(micros: Ints, kind: pa.DataType) -> pa.Array:
         if kind.tz is None
         else pa.array(micros).view(kind)
     )
+
+
+def newest_of(times: pa.Array, feeds: Sequence[Bools]) -> list[int | None]:
+    """The largest time among the rows of each feed."""
+    return [_largest(times.filter(pa.array(mask))) for mask in feeds]
 
 
 def _largest(times: pa.Array) -> int | None:

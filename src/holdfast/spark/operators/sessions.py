@@ -75,7 +75,13 @@ class SessionOperator:
         """Buckets are a gap long; new sessions begin at most a gap before the watermark."""
         gap, time = self.kind.gap_us, self.clock.time
         return Timing(
-            time.column, time.late_us, keeps_us=1, emits_at_close=True, slice_us=gap, holds_us=gap + 1
+            (time.column,),
+            time.late_us,
+            keeps_us=1,
+            emits_at_close=True,
+            slice_us=gap,
+            holds_us=gap + 1,
+            emits_windows=True,
         )
 
     @property

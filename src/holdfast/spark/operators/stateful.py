@@ -77,17 +77,17 @@ class StatefulOperator:
     @property
     def timing(self) -> Timing | None:
         """Without event time, the clock of the plan is what keys expire by; without expiry, state is kept for ever."""
-        column = self.clock.time.column if self.clock else None
+        columns = (self.clock.time.column,) if self.clock else ()
         late_us = self.clock.time.late_us if self.clock else 0
         if self.expire_us is None:
-            return Timing(column, late_us, keeps_us=NEVER_US) if column else None
+            return Timing(columns, late_us, keeps_us=NEVER_US) if columns else None
         return Timing(
-            column,
+            columns,
             late_us,
             keeps_us=1,
             emits_at_close=True,
             slice_us=self._slice_us,
-            holds_us=self.expire_us + 1 if column else None,
+            holds_us=self.expire_us + 1 if columns else None,
         )
 
     @property

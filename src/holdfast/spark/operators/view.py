@@ -77,7 +77,7 @@ class StateView:
         """Buckets below this do not exist once an epoch with that watermark is committed."""
         if self.keeps_us is None:
             return None
-        return Timing("", 0, keeps_us=self.keeps_us).floor(watermark_us)
+        return Timing((), 0, keeps_us=self.keeps_us).floor(watermark_us)
 
     def table(self, rows: pa.Table) -> pa.Table:
         """State rows as users know them."""

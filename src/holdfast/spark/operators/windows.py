@@ -55,10 +55,11 @@ class WindowOperator:
     def timing(self) -> Timing:
         """Windows still to leave end after the watermark, so they begin at most their size before it."""
         return Timing(
-            self.clock.time.column,
+            (self.clock.time.column,),
             self.clock.time.late_us,
             emits_at_close=self.final,
             holds_us=self.kind.size_us,
+            emits_windows=True,
         )
 
     @property
