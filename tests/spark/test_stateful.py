@@ -318,7 +318,7 @@ def test_the_number_of_python_calls_does_not_follow_the_number_of_keys(
 
         sys.setprofile(count)
         try:
-            changes = operator.apply_rows(rows, spine, Times(START_US, START_US))
+            changes = operator.apply_rows([rows], spine, Times(START_US, START_US))
         finally:
             sys.setprofile(None)
         assert changes.layer.num_rows == keys

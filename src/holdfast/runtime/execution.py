@@ -85,15 +85,16 @@ def _source(rt: Runtime, origin: Input, items: Sequence[Item]) -> DataFrame:
 
 def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | None) -> list[DirectFile]:
     found = []
-    for number, origin in enumerate(stage.spec.inputs):
+    for number, feed in enumerate(stage.spec.feeds):
+        origin, side = feed.input, feed.side
         if origin.kind == "source":
             source = rt.sources[origin.name]
             assert isinstance(source, InFiles)
             paths = source.checked(_items(rt, origin, plan))
-            found += [DirectFile(str(path), number, None) for path in paths]
+            found += [DirectFile(str(path), number, side, None) for path in paths]
         else:
             names = [file["path"] for file in _segment_files(rt, origin, plan, scratch)]
-            found += [DirectFile(str(rt.root / name), number, name) for name in names]
+            found += [DirectFile(str(rt.root / name), number, side, name) for name in names]
     return found
 
 

@@ -89,7 +89,6 @@ def _bind_stage(
     # The mode decides what an overflow does, so a plan made under the other is a plan of other code; likewise
     # one whose sources read their items in another way.
     fingerprint = f"{spec.fingerprint()}-{reading}-{'ansi' if ansi else 'legacy'}"
-    inputs = [schemas[origin.id] for origin in spec.inputs]
     able = isinstance(operator, DirectOperator) and operator.direct is not None
     aside = tuple(arrow_schema(spec.name, side.schema) for side in sides) if spec.side_ports else ()
     return BoundStage(
@@ -99,15 +98,20 @@ def _bind_stage(
         arrow_schema(spec.name, output),
         aside,
         fingerprint,
-        able and _as_they_are(spec, inputs, rows),
+        able and _as_they_are(spec, schemas, [side.schema for side in sides]),
     )
 
 
-def _as_they_are(spec: StageSpec, inputs: Sequence[t.StructType], rows: t.StructType) -> bool:
+def _as_they_are(spec: StageSpec, schemas: Mapping[str, t.StructType], sides: Sequence[t.StructType]) -> bool:
     """Whether the rows of all inputs reach the operator untouched, each once, in columns of the same types."""
-    kinds = {field.name: field.dataType for field in rows.fields}
-    untouched = all(spec.reads_as_is(origin) for origin in spec.inputs) and spec.reads_each_once
-    return untouched and all({field.name: field.dataType for field in one.fields} == kinds for one in inputs)
+    return spec.reads_each_once and all(
+        spec.reads_as_is(feed.input, feed.side) and _kinds(schemas[feed.input.id]) == _kinds(sides[feed.side])
+        for feed in spec.feeds
+    )
+
+
+def _kinds(schema: t.StructType) -> dict[str, t.DataType]:
+    return {field.name: field.dataType for field in schema.fields}
 
 
 def _reading(plan: FlowPlan, spec: StageSpec) -> str:

@@ -30,23 +30,28 @@ class DirectFile:
     """A Parquet file with exactly the columns that the stage's input declares."""
 
     path: str
-    input: int  # its number among the stage's inputs
+    feed: int  # its number among the stage's feeds
+    side: int  # of a join; elsewhere there is one
     segment: str | None  # its name in the work directory, if it is ours and can be made again
 
 
 def read_rows(
     files: Sequence[DirectFile], direct: Direct, bits: int, slots: tuple[int, int]
-) -> pa.Table | None:
-    """The rows of files whose key belongs to the slots, with their hash and their input; None if there are none."""
-    parts = [part for file in files for part in _parts(file, direct, bits, slots) if part.num_rows]
-    return pa.concat_tables(parts).combine_chunks() if parts else None
+) -> list[pa.Table | None]:
+    """By side, the rows of files whose key belongs to the slots, with their hash and their feed; None if none does."""
+    found: list[pa.Table | None] = []
+    for side in range(len(direct.columns)):
+        own = [file for file in files if file.side == side]
+        parts = [part for file in own for part in _parts(file, direct, bits, slots) if part.num_rows]
+        found.append(pa.concat_tables(parts).combine_chunks() if parts else None)
+    return found
 
 
 def _parts(file: DirectFile, direct: Direct, bits: int, slots: tuple[int, int]) -> Iterator[pa.Table]:
-    for rows in _row_groups(file, direct.columns):
+    for rows in _row_groups(file, direct.columns[file.side]):
         h = hash_columns([single(rows[name]) for name in direct.keys], bits)
         own = rows.append_column(HASH, pa.array(h)).filter(pa.array(in_slots(h, slots)))
-        origin = pa.array(np.full(own.num_rows, file.input, np.int32))
+        origin = pa.array(np.full(own.num_rows, file.feed, np.int32))
         yield own.append_column(INPUT, origin)
 
 

@@ -127,10 +127,10 @@ class DirectTask(StatefulTask):
 
     def _changes(self, batches: list[pa.RecordBatch], spine: Spine) -> Came | None:
         assert self.operator.direct is not None
-        rows = read_rows(self.files, self.operator.direct, self.operator.hash_bits, spine.slots)
-        if rows is None:
+        sides = read_rows(self.files, self.operator.direct, self.operator.hash_bits, spine.slots)
+        if all(rows is None for rows in sides):
             return None
-        changes = self.operator.apply_rows(rows, spine, self.plan.times)
+        changes = self.operator.apply_rows(sides, spine, self.plan.times)
         return changes.layer.num_rows, changes
 
 

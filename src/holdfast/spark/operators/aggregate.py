@@ -6,6 +6,7 @@ holds exactly the touched keys; the output is the same keys in the same canonica
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,8 +60,9 @@ class AggregateOperator:
         """Merge an epoch's partial values into the stored ones."""
         return self._merged(self._sorted(rows), spine)
 
-    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """Aggregate an epoch's rows, and merge what comes of it into the stored values."""
+        rows: pa.Table = sides[0]
         return self._merged(self.folding.fold(rows, np.zeros(rows.num_rows, np.int64), self.keys), spine)
 
     def _merged(self, rows: pa.Table, spine: Spine) -> Changes:

@@ -62,7 +62,7 @@ class Direct:
     """What a task needs to take rows from files itself, instead of from Spark."""
 
     keys: tuple[str, ...]  # columns whose hash says which task a row belongs to
-    columns: tuple[str, ...]  # all that `apply_rows` looks at
+    columns: tuple[tuple[str, ...], ...]  # by side, all that `apply_rows` looks at
 
 
 class Operator(Protocol):
@@ -111,5 +111,8 @@ class DirectOperator(Operator, Protocol):
     def direct(self) -> Direct | None:
         """How `apply_rows` is fed; None if only Spark SQL can prepare the rows."""
 
-    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
-        """Both parts at once, on a task's own rows as the input has them, with their hash and their input."""
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
+        """Both parts at once, on a task's own rows as the inputs have them, with their hash and their feed.
+
+        Rows come by side, None where a side has none; but some side has.
+        """

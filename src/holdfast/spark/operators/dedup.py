@@ -10,6 +10,7 @@ no longer make a row on time a duplicate is dropped by slices.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -91,8 +92,9 @@ class DedupOperator:
         columns = [f.col(quoted(name)).alias(f"c{i}") for i, name in enumerate(self.clock.side.names)]
         return sent(hashed, shape.boundaries).select(*marks, *columns)
 
-    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """The same from rows as the input has them."""
+        rows: pa.Table = sides[0]
         digest = hash_columns([single(rows[name]) for name in self.ids.names], seed=_DIGEST_SEED)
         origin = [rows[INPUT]] if self.clock.inputs > 1 else []
         columns = [rows[HASH], pa.array(digest), *origin, *(rows[name] for name in self.clock.side.names)]
@@ -214,5 +216,5 @@ def bind_dedup(stage: str, node: Dedup, df: DataFrame, clock: Clock, hash_bits: 
             "within": f"{node.within_us} us",
             "hash_bits": hash_bits,
         },
-        Direct(ids.names, tuple(clock.side.names)) if ids.hashable else None,
+        Direct(ids.names, (tuple(clock.side.names),)) if ids.hashable else None,
     )

@@ -222,7 +222,7 @@ def direct_of(
     needed = folding.columns_of(kinds)
     if needed is None or not keys.hashable:
         return None
-    return Direct(keys.names, tuple(dict.fromkeys([*keys.names, *needed, *others])))
+    return Direct(keys.names, (tuple(dict.fromkeys([*keys.names, *needed, *others])),))
 
 
 def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:

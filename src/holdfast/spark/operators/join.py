@@ -27,7 +27,7 @@ from holdfast.core.json import Json
 from holdfast.flow.flow import LATE, QUARANTINE, port_of
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, sent
-from holdfast.spark.operators.contract import Changes, Shape, Times
+from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import INPUT, ON_TIME, REASONS, TOO_FAR, Clock, counted, newest_of
 from holdfast.spark.operators.moving import or_lowest
 from holdfast.spark.operators.packing import Packing
@@ -125,6 +125,27 @@ class JoinOperator:
         """The epoch's rows in the partition of the task that owns their key."""
         columns = [*self._tag, *self.packing.stored.names]
         return sent(df, shape.boundaries).select(f.col(HASH).alias(STATE_HASH), *columns)
+
+    @property
+    def direct(self) -> Direct | None:
+        """All columns of both sides, if the keys can be hashed here."""
+        columns = tuple(tuple(clock.side.names) for clock in self.clocks)
+        return Direct(self.keys.names, columns) if self.keys.hashable else None
+
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
+        """The same from rows as the inputs have them."""
+        packed = [self._received(rows, side) for side, rows in enumerate(sides) if rows is not None]
+        return self.apply(pa.concat_tables(packed).combine_chunks(), spine, times)
+
+    def _received(self, rows: pa.Table, side: int) -> pa.Table:
+        """What `united` makes of the rows of a side."""
+        h = (np.asarray(single(rows[HASH])) & -2) | side
+        names = {self.packing.place(side, name): name for name in self.clocks[side].side.names}
+        columns = [
+            rows[names[field.name]] if field.name in names else pa.nulls(rows.num_rows, field.type)
+            for field in self.packing.stored
+        ]
+        return pa.table([pa.array(h), *(rows[name] for name in self._tag), *columns], schema=self.received)
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Pair the epoch's rows with the state's and with each other, keep them, and drop what has expired."""

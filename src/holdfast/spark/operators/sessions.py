@@ -12,6 +12,7 @@ rows are looked at. A session that moves on leaves a tombstone in its old bucket
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -112,8 +113,9 @@ class SessionOperator:
         judged = self.clock.judge(rows)
         return self._changes(judged.on_time, judged, spine, times)
 
-    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """The same from rows as the input has them: each is an interval, whether or not others are equal to it."""
+        rows: pa.Table = sides[0]
         ends = partial(np.add, self.kind.gap_us + 1)
         flags = self.clock.flags(self.clock.micros(rows), times, ends)
         judged = self.clock.judge_rows(rows, flags)

@@ -104,7 +104,7 @@ class StatefulOperator:
     @property
     def direct(self) -> Direct | None:
         """All columns, if the keys can be hashed here."""
-        return Direct(self.keys.names, tuple(self.function.rows.names)) if self.keys.hashable else None
+        return Direct(self.keys.names, (tuple(self.function.rows.names),)) if self.keys.hashable else None
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """Whole rows in the partition of the task that owns their key."""
@@ -116,10 +116,11 @@ class StatefulOperator:
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Give the function its rows and its state, and store what it says."""
-        return self.apply_rows(rows, spine, times)
+        return self.apply_rows([rows], spine, times)
 
-    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """The same; rows are whole either way."""
+        rows: pa.Table = sides[0]
         flags = self._flags(rows, times)
         on_time = self._ordered(take_rows(rows, np.flatnonzero(flags == ON_TIME)))
         expired = self._expired(spine, times)

@@ -6,6 +6,7 @@ is dropped when the watermark reaches its end, and what it held is read once, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,8 +112,9 @@ class WindowOperator:
         judged = self.clock.judge(rows)
         return self._merged(self._sorted(judged.on_time), judged, spine, times)
 
-    def apply_rows(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
+    def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """The same from rows as the input has them."""
+        rows: pa.Table = sides[0]
         flags = self.clock.flags(self.clock.micros(rows), times, self._last_end)
         judged = self.clock.judge_rows(rows, flags)
         at, end = self._windows(np.asarray(self.clock.micros(judged.on_time)), times)
