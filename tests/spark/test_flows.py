@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 import sqlite3
 from contextlib import closing
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from batch import assert_same_rows, batch, last_per_key, read_sink, write_files
 from holdfast.core import limits
-from holdfast.core.errors import FencedError
+from holdfast.core.errors import FencedError, StorageError
 from holdfast.ledger import holder
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.status import status
@@ -262,3 +263,35 @@ def test_epoch_settings_of_a_borrowed_session_are_put_back(spark: SparkSession, 
         assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
+
+
+def limited(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:
+    """Counts; and where the first row says so, lets this Python worker write no file of more than a kilobyte."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    full = Path(rows["mark"][0].as_py()).exists() if rows.num_rows else False
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000 if full else hard, hard))
+    return rows.select(["k", "v"]), rows.select(["k", "v"])
+
+
+def test_a_disk_that_takes_no_more_stops_the_flow_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The kernel refuses the write as it would on a full disk; the next run, with room again, goes on."""
+    mark = tmp_path / "full"
+    table = pa.table({"k": list(range(2_000)), "v": list(range(2_000)), "mark": [str(mark)] * 2_000})
+
+    def run() -> None:
+        flow = hf.Flow("full")
+        rows = flow.source("rows", hf.rows(table, per_epoch=1_000))
+        own = rows.stateful(limited, by=["k"], state="v long", output="k long, v long").named("kept")
+        own.to(hf.parquet(str(tmp_path / "out")))
+        flow.run(tmp_path / "work", until_idle=True, spark=spark, tasks=1)
+
+    mark.touch()
+    with pytest.raises(StorageError, match="cannot be written") as caught:
+        run()
+    assert (caught.value.stage, caught.value.epoch) == ("kept", 0)
+    assert "room" in str(caught.value)
+    mark.unlink()
+    run()
+    assert sorted(read_sink(tmp_path / "out")["k"].to_pylist()) == list(range(2_000))
