@@ -288,10 +288,10 @@ def test_a_disk_that_takes_no_more_stops_the_flow_and_loses_nothing(
         flow.run(tmp_path / "work", until_idle=True, spark=spark, tasks=1)
 
     mark.touch()
-    with pytest.raises(StorageError, match="cannot be written") as caught:
+    with pytest.raises(StorageError, match="cannot write") as caught:
         run()
     assert (caught.value.stage, caught.value.epoch) == ("kept", 0)
-    assert "room" in str(caught.value)
+    assert "free space" in str(caught.value)
     mark.unlink()
     run()
     assert sorted(read_sink(tmp_path / "out")["k"].to_pylist()) == list(range(2_000))
