@@ -359,3 +359,12 @@ def test_a_rate_delays_rows_and_a_run_waits_for_the_last(spark: SparkSession, tm
     assert report.rows == 3_000
     assert report.seconds >= 2.0
     assert read_sink(tmp_path / "out").num_rows == 3_000
+
+
+def test_rows_of_a_type_that_spark_lacks_are_refused_with_the_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = hf.Flow("unsigned")
+    flow.source("rows", hf.rows(pa.table({"n": pa.array([1], pa.uint32())}))).to(hf.discard())
+    with pytest.raises(hf.PlanError, match=r"source 'rows' .* uint32 .* The columns are n uint32"):
+        flow.run(tmp_path / "work", until_idle=True, spark=spark)
