@@ -132,6 +132,15 @@ def test_state_that_cannot_be_read_says_why(work: Path) -> None:
         snapshot_of(work, "old", None)
 
 
+def test_a_work_directory_of_before_views_gets_them_with_the_next_run(work: Path) -> None:
+    with WrittenState(work).ledger.unfenced_write() as tx:
+        tx.exec_driver_sql("drop table state_views")
+    with pytest.raises(LedgerError, match="older Holdfast"):
+        snapshot_of(work, "means", None)
+    WrittenState(work)
+    assert look(work, "means", None, means)[1] == {}
+
+
 def test_a_view_survives_the_ledger() -> None:
     again = type(VIEW).from_json(VIEW.to_json())
     assert (again.columns, again.keeps_us) == (VIEW.columns, VIEW.keeps_us)

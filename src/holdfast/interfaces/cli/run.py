@@ -66,7 +66,7 @@ def run(
         raise typer.BadParameter(f"{flow} is a description without run(): make it with hf.Flow.")
     settings = dict(_setting(text) for text in conf or [])
     signal.signal(signal.SIGTERM, _interrupt)
-    with view_for(console(), quiet=quiet, as_json=as_json) as view:
+    with view_for(console(live=True), quiet=quiet, as_json=as_json) as view:
         try:
             report = description.run(
                 work_dir or Path("work") / description.name,

@@ -16,8 +16,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
 from holdfast.ledger.ledger import FILE_NAME
 
-# Wide enough that what goes into a file or a pipe is never wrapped or cut.
-_PIPE_COLUMNS = 100_000
+# Wide enough that a line is never cut: a narrow terminal wraps it, and loses nothing.
+_COLUMNS = 100_000
 
 
 def complete_stage(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -64,9 +64,9 @@ def work_directory(given: Path | str | None) -> Path:
     raise typer.BadParameter(f"{what}. Name one with --work-dir.", param_hint="--work-dir")
 
 
-def console() -> Console:
-    """Stdout as it is: nothing that users wrote is taken for markup."""
-    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
+def console(*, live: bool = False) -> Console:
+    """Stdout as it is: nothing that users wrote is taken for markup. What is drawn live must fit the terminal."""
+    width = None if live and sys.stdout.isatty() else _COLUMNS
     return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
