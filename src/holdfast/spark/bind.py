@@ -142,9 +142,7 @@ def _bind_operator(spec: StageSpec, sides: Sequence[DataFrame], ansi: bool, bits
             return bind_stateful(name, node, df, own_clock, len(spec.inputs), bits)
         case Join():
             schemas = sides[0].schema, sides[1].schema
-            return bind_join(
-                name, node, schemas, tuple(feed.side for feed in spec.feeds), spec.side_ports, bits
-            )
+            return bind_join(name, node, schemas, len(spec.feeds), spec.side_ports, bits)
 
 
 def event_rows(stage: BoundStage, inputs: Mapping[str, DataFrame]) -> DataFrame:

@@ -73,6 +73,9 @@ class Search:
     def __init__(self, sought: Ranges, schema: StateSchema, floor: int | None) -> None:
         self._sought, self._schema, self._floor = sought, schema, floor
         self._probes = Probes.of(sought.h)
+        # By first bucket, so that those of a bucket are neighbours however many buckets a run has.
+        self._order = np.argsort(sought.first_bucket, kind="stable")
+        self._widest = int((sought.last_bucket - sought.first_bucket).max(initial=0))
         self._needles = [np.zeros(0, np.int64)]
         self._buckets = [np.zeros(0, np.int64)]
         self._live = [np.zeros(0, np.bool_)]
@@ -93,12 +96,18 @@ class Search:
 
     def visit(self, run: Run) -> bool:
         """Look into the buckets of a run; False where the Bloom filter excluded all needles."""
-        inside = np.flatnonzero(in_slots(self._sought.h, (run.info.slot_lo, run.info.slot_hi)))
+        slots = run.info.slot_lo, run.info.slot_hi
+        inside = self._order[in_slots(self._sought.h[self._order], slots)]
         inside = inside[self._probes.at(inside).possibly_in(run.bloom)]
         if not inside.size:
             return False
-        number = run.keys[0].to_numpy()
-        found = [self._in_bucket(run, number, bucket, inside) for bucket, _ in run.info.buckets]
+        first, number = self._sought.first_bucket[inside], run.keys[0].to_numpy()
+        low, high = int(first[0]), int(first[-1]) + self._widest
+        found = [(np.zeros(0, np.int64),) * 3]
+        for bucket, _ in run.info.buckets:
+            if low <= bucket <= high and (self._floor is None or bucket >= self._floor):
+                near = slice(*np.searchsorted(first, [bucket - self._widest, bucket + 1]))
+                found.append(self._in_bucket(run, number, bucket, inside[near]))
         needles, rows, buckets = (np.concatenate(parts) for parts in zip(*found, strict=True))
         self.rows_examined += len(rows)
         if rows.size:
@@ -111,10 +120,7 @@ class Search:
 
     def _in_bucket(self, run: Run, number: Ints, bucket: int, needles: Ints) -> tuple[Ints, Ints, Ints]:
         sought = self._sought
-        if self._floor is not None and bucket < self._floor:
-            needles = needles[:0]
-        wanted = (sought.first_bucket[needles] <= bucket) & (sought.last_bucket[needles] >= bucket)
-        needles = needles[wanted]
+        needles = needles[sought.last_bucket[needles] >= bucket]
         start, stop = run.slice(bucket)
         place, row = rows_between(
             run.h[start:stop],

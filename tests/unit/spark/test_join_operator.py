@@ -39,7 +39,7 @@ def operator(how: str) -> JoinOperator:
     near = ("-10 seconds", "10 seconds")
     node = left.join(right, on="k", time=("ts", "ts"), within=near, how=how).node
     assert isinstance(node, Join)
-    return bind_join("j", node, (COLUMNS, COLUMNS), (0, 1), frozenset(), 64)
+    return bind_join("j", node, (COLUMNS, COLUMNS), 2, frozenset(), 64)
 
 
 def rows(

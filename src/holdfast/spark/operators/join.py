@@ -77,7 +77,7 @@ class JoinOperator:
     interval: Interval
     outer: bool  # whether left rows without a partner leave too
     packing: Packing
-    feeds: tuple[int, ...]  # the side of each; more than two: rows say which one they are of
+    feeds: int  # inputs of both sides; if more than two, rows say which one they are of
     chosen: tuple[tuple[int, str], ...]  # of each output column its side and place
     received: pa.Schema
     state: StateSchema
@@ -119,7 +119,7 @@ class JoinOperator:
 
     @property
     def _tag(self) -> list[str]:
-        return [INPUT] if len(self.feeds) > 2 else []
+        return [INPUT] if self.feeds > 2 else []
 
     def grouped(self, df: DataFrame, shape: Shape, times: Times) -> DataFrame:
         """The epoch's rows in the partition of the task that owns their key."""
@@ -300,4 +300,4 @@ class JoinOperator:
     def _newest(self, rows: pa.Table, h: Ints, micros: pa.Array, flags: np.ndarray) -> list[int | None]:
         near = flags != TOO_FAR
         feed = np.asarray(single(rows[INPUT])) if self._tag else h & 1
-        return newest_of(micros, [near & (feed == number) for number in range(len(self.feeds))])
+        return newest_of(micros, [near & (feed == number) for number in range(self.feeds)])

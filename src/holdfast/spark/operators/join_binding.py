@@ -25,18 +25,18 @@ def bind_join(
     stage: str,
     node: Join,
     schemas: tuple[t.StructType, t.StructType],
-    feeds: tuple[int, ...],
+    feeds: int,
     ports: frozenset[str],
     hash_bits: int,
 ) -> JoinOperator:
-    """Work out the types of a join of rows of these schemas; `feeds` has the side of each input of each side."""
+    """Work out the types of a join of rows of these schemas; `feeds` counts the inputs of both sides."""
     matching = node.matching
     keys = _bound_keys(stage, schemas, matching)
-    clocks = _clocks(stage, schemas, matching, len(feeds), ports)
+    clocks = _clocks(stage, schemas, matching, feeds, ports)
     packing = Packing.of(stage, schemas, matching.keys, [time.column for time in matching.times])
     outer = matching.how == "left"
     chosen, fields = _output(stage, schemas, matching, packing)
-    tag = [(INPUT, pa.int32())] if len(feeds) > 2 else []
+    tag = [(INPUT, pa.int32())] if feeds > 2 else []
     output = t.StructType(fields)
     return JoinOperator(
         keys,
