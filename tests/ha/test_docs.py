@@ -9,6 +9,7 @@ import runpy
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import SparkSession
 
+import holdfast as hf
 from batch import read_sink, write_files
 from holdfast.sources.generated_rows import BLOCK_ROWS, Columns
 
@@ -48,6 +51,22 @@ def shell(home: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.fixture
+def execute(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], None]:
+    """Writes a page's code into a file and runs that as a program would, but on the session of the tests."""
+    run = hf.Flow.run
+    monkeypatch.setattr(hf.Flow, "run", lambda flow, *given, **named: run(flow, *given, spark=spark, **named))
+    monkeypatch.chdir(tmp_path)
+
+    def execute(name: str, code: str) -> None:
+        (tmp_path / name).write_text(code)
+        runpy.run_path(str(tmp_path / name), run_name="__main__")
+
+    return execute
+
+
 def orders(*rows: tuple[str, str, float, int, int]) -> pa.Table:
     """Orders by id, user, amount, quantity and second."""
     ids, users, amounts, quantities, seconds = zip(*rows, strict=True)
@@ -76,8 +95,8 @@ def test_the_readmes_flow_and_commands_run_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_event_time_flow_runs_as_written(tmp_path: Path) -> None:
-    (tmp_path / "clicks.py").write_text(blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[0])
+def test_the_event_time_flow_runs_as_written(tmp_path: Path, execute: Callable[[str, str], None]) -> None:
+    code = blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[0]
     hour = 3600
     seconds = [hour + 5, hour + 50, hour + 5, hour + 65, 2 * hour + 1, 30]
     clicks = pa.table(
@@ -89,7 +108,7 @@ def test_the_event_time_flow_runs_as_written(tmp_path: Path) -> None:
         }
     )
     write_files(tmp_path / "in", [clicks.slice(0, 4), clicks.slice(4, 1), clicks.slice(5, 1)])
-    shell(tmp_path, "python clicks.py")
+    execute("clicks.py", code)
     per_minute = read_sink(tmp_path / "per_minute").sort_by("window_start")
     assert (per_minute["n"].to_pylist(), per_minute["slowest"].to_pylist()) == ([2, 1, 1], [30, 20, 5])
     busiest = read_sink(tmp_path / "busiest").sort_by("window_start")
@@ -98,9 +117,10 @@ def test_the_event_time_flow_runs_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_flows_of_the_sources_page_run_as_written(tmp_path: Path) -> None:
+def test_the_flows_of_the_sources_page_run_as_written(
+    tmp_path: Path, execute: Callable[[str, str], None]
+) -> None:
     payments, demo = blocks(ROOT / "docs" / "SOURCES.md", "python")
-    (tmp_path / "payments.py").write_text(payments)
     (tmp_path / "in").mkdir()
     lines = [
         "id,account,amount,at",
@@ -110,7 +130,7 @@ def test_the_flows_of_the_sources_page_run_as_written(tmp_path: Path) -> None:
     ]
     (tmp_path / "in" / "a.csv").write_text("\n".join(lines))
     (tmp_path / "in" / "b.csv").write_text("account,id\nx,1\n")
-    shell(tmp_path, "python payments.py")
+    execute("payments.py", payments)
     balances = {
         row["account"]: (str(row["total"]), row["n"]) for row in read_sink(tmp_path / "balances").to_pylist()
     }
@@ -121,8 +141,7 @@ def test_the_flows_of_the_sources_page_run_as_written(tmp_path: Path) -> None:
     said = shell(tmp_path, "holdfast status --work-dir work/")
     assert "payments-quarantine: 1 files refused, 1 malformed" in said
     assert "source payments: 1 files set aside" in said
-    (tmp_path / "demo.py").write_text(demo.replace("work/", "work-demo/"))
-    shell(tmp_path, "python demo.py")
+    execute("demo.py", demo.replace("work/", "work-demo/"))
     newest: dict[str, int] = {}
     for row in read_sink(tmp_path / "totals").sort_by("epoch").to_pylist():
         newest[row["user"]] = row["n"]
@@ -131,14 +150,16 @@ def test_the_flows_of_the_sources_page_run_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_flow_of_the_sinks_page_runs_as_written(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(blocks(ROOT / "docs" / "SINKS.md", "python")[0])
+def test_the_flow_of_the_sinks_page_runs_as_written(
+    tmp_path: Path, execute: Callable[[str, str], None]
+) -> None:
+    code = blocks(ROOT / "docs" / "SINKS.md", "python")[0]
     amounts = pa.array([Decimal("99.50"), Decimal("100.00"), Decimal("1.00")], pa.decimal128(10, 2))
     times = pa.array([0, 1, 2], pa.timestamp("us", "UTC"))
     rows = pa.table({"id": ["a", "b", "c"], "user": ["x", None, "x"], "amount": amounts, "ts": times})
     for number in range(2):
         write_files(tmp_path / "in", [rows], first=number)
-        shell(tmp_path, "python shop.py")
+        execute("shop.py", code)
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         totals = shop.execute("select * from totals order by n").fetchall()
         large = shop.execute("select id, amount from large_orders").fetchall()
@@ -149,8 +170,8 @@ def test_the_flow_of_the_sinks_page_runs_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_join_runs_as_written(tmp_path: Path) -> None:
-    (tmp_path / "shop.py").write_text(blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[1])
+def test_the_join_runs_as_written(tmp_path: Path, execute: Callable[[str, str], None]) -> None:
+    code = blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[1]
 
     def table(times: list[int], **columns: list[object]) -> pa.Table:
         at = pa.array([second * 1_000_000 for second in times], pa.timestamp("us", "UTC"))
@@ -164,9 +185,9 @@ def test_the_join_runs_as_written(tmp_path: Path) -> None:
     )
     write_files(tmp_path / "orders", [orders.slice(0, 2), orders.slice(2)])
     write_files(tmp_path / "payments", [payments.slice(0, 3)])
-    shell(tmp_path, "python shop.py")
+    execute("shop.py", code)
     write_files(tmp_path / "payments", [payments.slice(3)], first=1)
-    shell(tmp_path, "python shop.py")
+    execute("shop.py", code)
     found = read_sink(tmp_path / "paid").drop(["epoch"])
     assert found.column_names == ["order", "user", "at", "amount", "at_right"]
     pairs = zip(found["order"].to_pylist(), found["amount"].to_pylist(), strict=True)
@@ -191,13 +212,15 @@ def test_the_makefile_has_what_the_readme_names() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_flow_with_an_operator_of_its_own_runs_as_written(tmp_path: Path) -> None:
-    (tmp_path / "logins.py").write_text(blocks(ROOT / "docs" / "OWN_OPERATORS.md", "python")[0])
+def test_the_flow_with_an_operator_of_its_own_runs_as_written(
+    tmp_path: Path, execute: Callable[[str, str], None]
+) -> None:
+    code = blocks(ROOT / "docs" / "OWN_OPERATORS.md", "python")[0]
     users = ["a", "b", "a", "a", "b", "c"]
     good = [False, False, False, False, True, False]
     times = pa.array([i * 1_000_000 for i in range(6)], pa.timestamp("us", "UTC"))
     write_files(tmp_path / "in", [pa.table({"user": users, "ok": good, "ts": times})])
-    shell(tmp_path, "python logins.py")
+    execute("logins.py", code)
     (row,) = read_sink(tmp_path / "out").to_pylist()
     assert (row["user"], row["n"]) == ("a", 3)
 
