@@ -45,17 +45,17 @@ def test_kill_9_at_random_moments_ten_times_leaves_exact_sinks(stand: Stand, spa
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("third", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_a_crash_at_every_point_in_turn_leaves_exact_sinks(
-    stand: Stand, spark: SparkSession, half: int
+    stand: Stand, spark: SparkSession, third: int
 ) -> None:
     """One flow that crashes at one point after the other, with new input each time, is exact in the end.
 
-    Each point takes a run of the flow, or several: `make test` tries every second one, `make test-all` each.
+    Each point takes a run of the flow, or several: `make test` tries every third one, `make test-all` each.
     """
     stand.feed(6)
     missed = []
-    for point in [point for point in POINTS if point not in ONLY_IN_REPAIR][half::2]:
+    for point in [point for point in POINTS if point not in ONLY_IN_REPAIR][third::3]:
         mark = stand.home / f"{point}.reached"
         for _ in range(RUNS_PER_POINT):
             # A merge needs a whole level of new layers, and is given up when the flow is idle before it is done.
