@@ -22,10 +22,10 @@ lint: $(READY) ## ruff, mypy and import-linter
 
 # pytest comes last, so that the run ends with its summary.
 test: lint ## everything except the slow tests
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: lint ## everything
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) ## run the example flow, kill it, run it again, compare
 	@$(BIN)/python examples/demo.py

@@ -33,7 +33,7 @@ def test_state_compares_holdfast_with_the_job_without_state(spark: SparkSession,
 def test_dedup_compares_holdfast_with_both_of_sparks_ways(spark: SparkSession, tmp_path: Path) -> None:
     dedup.run(tmp_path / "dedup.json", directory=tmp_path / "data", quick=True, spark=spark)
     found = json.loads((tmp_path / "dedup.json").read_text())
-    assert set(found["figures"]) == set(dedup.BARS)
+    assert set(found["figures"]) >= set(dedup.BARS)
     assert all(len(run["seconds"]) == 2 for run in found["runs"] if "seconds" in run)
 
 
@@ -41,11 +41,11 @@ def test_windows_compare_holdfast_with_spark(spark: SparkSession, tmp_path: Path
     windows.run(tmp_path / "windows.json", directory=tmp_path / "data", quick=True, spark=spark)
     found = json.loads((tmp_path / "windows.json").read_text())
     assert set(found["figures"]) >= set(windows.BARS)
-    assert [len(run["seconds"]) for run in found["runs"]] == [2] * 4
+    assert [len(run["seconds"]) for run in found["runs"]] == [2] * 6
 
 
 def test_join_compares_holdfast_with_sparks_stream_stream_join(spark: SparkSession, tmp_path: Path) -> None:
     join.run(tmp_path / "join.json", directory=tmp_path / "data", quick=True, spark=spark)
     found = json.loads((tmp_path / "join.json").read_text())
-    assert set(found["figures"]) == set(join.BARS)
-    assert [len(run["seconds"]) for run in found["runs"]] == [2, 2]
+    assert set(found["figures"]) >= set(join.BARS)
+    assert [len(run["seconds"]) for run in found["runs"]] == [2] * 3

@@ -70,5 +70,10 @@ def each_key(function: KeyUpdate, *, by: tuple[str, ...] | list[str]) -> EachKey
     return EachKey(function, tuple(by))
 
 
+def inner_function(function: Update) -> Callable[..., object]:
+    """The function that the user wrote."""
+    return function.function if isinstance(function, EachKey) else function
+
+
 def _key(row: dict[str, Any], by: tuple[str, ...]) -> tuple[object, ...]:
     return tuple(row[name] for name in by)

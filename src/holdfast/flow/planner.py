@@ -17,7 +17,7 @@ from holdfast.flow import nodes
 from holdfast.flow.endpoints import DiscardSink, ForeachSink, SinkDescription, SourceDescription
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
-from holdfast.flow.own import EachKey, Update
+from holdfast.flow.own import inner_function
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def _describe_operator(operator: Stateful | None) -> str:
             return f"{operator.ids} {operator.within_us} {operator.time}"
         case nodes.OwnOperator():
             what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
-            return f"{what} {operator.expire_us} {_source_text(_inner_function(operator.function))}"
+            return f"{what} {operator.expire_us} {_source_text(inner_function(operator.function))}"
         case nodes.Join():
             return f"{operator.matching}"
         case None:
@@ -377,10 +377,6 @@ def _describe_prefix(prefix: Prefix) -> str:
             return f"{_describe_prefix(child)} > {_source_text(function)}"
         case Concat(children=children):
             return f"[{', '.join(_describe_prefix(child) for child in children)}]"
-
-
-def _inner_function(function: Update) -> Callable[..., object]:
-    return function.function if isinstance(function, EachKey) else function
 
 
 def _source_text(function: Callable[..., object]) -> str:

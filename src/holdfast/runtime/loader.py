@@ -13,6 +13,7 @@ from types import ModuleType
 from holdfast.core.errors import FlowImportError, HoldfastError
 from holdfast.flow import nodes
 from holdfast.flow.flow import FlowDescription
+from holdfast.flow.own import inner_function
 
 _importing = 0
 
@@ -66,6 +67,8 @@ def _functions(flow: FlowDescription) -> list[object]:
         seen.add(node)
         if isinstance(node, nodes.Transform):
             found.append(node.function)
+        if isinstance(node, nodes.OwnOperator):
+            found.append(inner_function(node.function))
         todo += nodes.upstreams(node)
     return found
 
