@@ -78,7 +78,7 @@ SIDES: Mapping[str, Side] = {
 
 BARS = {"join_vs_spark_rocksdb": Bar("at least", 3.0)}
 
-# 200k rows of each stream. State is full after three files: rows expire after two. Spark takes long over an epoch.
+# 200k rows of each stream. From the fourth file on as many rows expire as come; Spark takes long over an epoch.
 SIZE = Size("200k", 200_000, warmup=3, epochs=3, rounds=3, sides=tuple(SIDES))
 WARM_EPOCHS = 2
 
