@@ -28,6 +28,14 @@ from holdfast.flow.aggregates import (
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
 from holdfast.flow.own import Context, each_key
+from holdfast.flow.policies import (
+    active_standby,
+    gap,
+    no_sync,
+    passive_standby,
+    strong_production,
+    upstream_backup,
+)
 from holdfast.runtime.flow import Flow
 
 __all__ = [
@@ -44,6 +52,7 @@ __all__ = [
     "SinkError",
     "StateSchemaError",
     "StorageError",
+    "active_standby",
     "approx_distinct",
     "avg",
     "count",
@@ -52,14 +61,19 @@ __all__ = [
     "files",
     "first",
     "foreach",
+    "gap",
     "generate",
     "last",
     "max",
     "min",
+    "no_sync",
     "parquet",
+    "passive_standby",
     "rows",
     "stddev",
+    "strong_production",
     "sum",
     "table",
+    "upstream_backup",
     "variance",
 ]

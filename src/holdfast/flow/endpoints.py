@@ -41,6 +41,7 @@ class FilesSource:
     max_rows_per_epoch: int | None = None
     idle_after_us: int | None = None
     csv: CsvOptions = CsvOptions()
+    rereadable: ClassVar[bool] = True
 
     @property
     def quarantines(self) -> bool:
@@ -74,6 +75,7 @@ class RowsSource:
     per_epoch: int
     idle_after_us: int | None = None
     quarantines: ClassVar[bool] = False
+    rereadable: ClassVar[bool] = True
 
     def reading(self) -> str:
         """The rows are checked when they are read."""

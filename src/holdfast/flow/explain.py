@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.json import Json
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
-
-# Where files are carried to, by what the flow survives; docs/GUARANTEES.md says what that means.
-_TIERS = {"process": ["memory"], "power": ["memory", "disk"]}
+from holdfast.flow.policies import Persist, Policy, Resume, Standby
 
 
 def explain(plan: FlowPlan) -> Json:
@@ -15,8 +13,15 @@ def explain(plan: FlowPlan) -> Json:
         "flow": plan.name,
         "guarantee": plan.guarantee,
         "survives": plan.survives,
+        "replica": plan.replica,
+        "groups": [{"name": group.name, "stages": list(group.stages)} for group in plan.groups],
         "sources": [
-            {"name": name, **description.facts, "read_by": _readers(plan, Input("source", name))}
+            {
+                "name": name,
+                **description.facts,
+                "rereadable": description.rereadable,
+                "read_by": _readers(plan, Input("source", name)),
+            }
             for name, description in plan.sources.items()
         ],
         "stages": [_stage(plan, stage) for stage in plan.stages],
@@ -37,13 +42,62 @@ def _stage(plan: FlowPlan, stage: StageSpec) -> Json:
             {"name": channel.id, "port": channel.port, "read_by": _readers(plan, channel)}
             for channel in (Input("channel", stage.name, port) for port in stage.ports)
         ],
-        "recovery": {
-            "policy": "no_sync",
-            "tiers": _TIERS[plan.survives],
-            "after_failure": "resume at the last commit; files that are lost are made again by their plans",
-        },
+        "group": plan.group_of(stage.name).name,
+        "recovery": _recovery(stage.policy),
         "fingerprint": stage.fingerprint(),
     }
+
+
+def _recovery(policy: Policy) -> Json:
+    """The choices of a policy; what has no meaning under it is null."""
+    return {
+        "policy": policy.name,
+        "class": "precise" if policy.precise else "gap",
+        "files": policy.files.value,
+        "persist": policy.persist.value,
+        "tiers": list(policy.tiers),
+        "every": policy.every if policy.resume is Resume.DELTA else None,
+        "standby": policy.standby.value,
+        "members": policy.members,
+        "lockstep": policy.lockstep if policy.standby is Standby.HOT else None,
+        "resume": policy.resume.value,
+        "persisted": _persisted(policy),
+        "after_failure": _after_failure(policy),
+    }
+
+
+def _persisted(policy: Policy) -> str:
+    """What is written in normal operation beside the plans and manifests, which are in the ledger always."""
+    match policy.resume, policy.persist:
+        case Resume.SKIP, _:
+            return "nothing"
+        case Resume.REBUILD, _:
+            return "the input, until the state no longer depends on it"
+        case Resume.DELTA, _:
+            epochs = "every epoch" if policy.every == 1 else f"every {policy.every} epochs together"
+            return f"the layers of {epochs}, as a delta in the standby's own directory"
+        case _, Persist.BEFORE:
+            return "layers and segments of each epoch, durable before its commit"
+        case _ if policy.tiers == ("memory",):
+            return "layers and segments, which outlive the process and not a power loss"
+        case _:
+            return f"layers and segments, carried to {' and '.join(policy.tiers[1:])} behind the commit"
+
+
+def _after_failure(policy: Policy) -> str:
+    match policy.resume, policy.standby:
+        case Resume.SKIP, _:
+            return "start with empty state at the newest input, and report what was skipped"
+        case Resume.REBUILD, _:
+            return "replay the retained input onto an empty state; what was published is not published again"
+        case Resume.DELTA, _:
+            return "the standby goes on from its last delta, and replays the epochs after it"
+        case _, Standby.HOT:
+            return "nothing to do: a member that is left commits the next epoch"
+        case _ if policy.persist is Persist.BEFORE:
+            return "resume at the last commit, with all its files there"
+        case _:
+            return "resume at the last commit; files that are lost are made again by their plans"
 
 
 def _readers(plan: FlowPlan, origin: Input) -> list[str]:

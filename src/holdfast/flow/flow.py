@@ -14,6 +14,7 @@ from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
 from holdfast.flow.joins import SIDES, matching_of
 from holdfast.flow.own import EachKey
+from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
 from holdfast.flow.windows import Window, event_time, window_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.flow.own import Update
 
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
-SURVIVES = ("process", "power")
+SURVIVES = tuple(TIER_THAT_SURVIVES)
 
 # A stage's ports: its results, rows that came too late, rows from too far in the future.
 OUT, LATE, QUARANTINE = "out", "late", "quarantine"
@@ -55,18 +56,36 @@ def check_name(name: str, what: str) -> str:
 class FlowDescription:
     """A flow as a graph of streams with sinks attached."""
 
-    def __init__(self, name: str, *, guarantee: str = "exactly_once", survives: str = "power") -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        guarantee: str = "exactly_once",
+        survives: str = "power",
+        recover: Policy | None = None,
+        replica: str | None = None,
+    ) -> None:
         self.name = check_name(name, "flow")
-        if guarantee not in GUARANTEES:
+        for option, value, choices in (
+            ("guarantee", guarantee, GUARANTEES),
+            ("survives", survives, SURVIVES),
+        ):
+            if value not in choices:
+                raise PlanError(
+                    f"{option}={value!r} is not one of {', '.join(choices)}", operation="describe"
+                )
+        if replica is not None and not (isinstance(replica, str) and replica):
             raise PlanError(
-                f"guarantee={guarantee!r} is not one of {', '.join(GUARANTEES)}", operation="describe"
-            )
-        if survives not in SURVIVES:
-            raise PlanError(
-                f"survives={survives!r} is not one of {', '.join(SURVIVES)}", operation="describe"
+                f"replica={replica!r} does not name a directory",
+                operation="describe",
+                hint='Name one that is not lost with this machine, such as replica="/mnt/backup/orders".',
             )
         self.guarantee = guarantee
         self.survives = survives
+        self.replica = replica
+        self.default_policy = default_policy(survives) if recover is None else check_policy(recover)
+        self.policies: dict[Node, Policy] = {}
+        self.placed: list[tuple[str, Node | str]] = []
         self.sinks: list[tuple[Node, str, SinkDescription]] = []
         self.names: dict[Node, str] = {}
         self.stateful: list[Node] = []
@@ -80,6 +99,23 @@ class FlowDescription:
         node = nodes.Source(name, description)
         self._sources[name] = node
         return Stream(self, node)
+
+    def place(self, group: str, *stages: Stream | str) -> None:
+        """Run stages in a worker process of their own, called `group`; those not placed are in the group "main".
+
+        A stage is given by its name, or as the stream that it makes.
+        """
+        check_name(group, "group")
+        if not stages:
+            raise PlanError(f"place({group!r}) names no stage", operation="describe")
+        for stage in stages:
+            if not isinstance(stage, Stream | str) or (isinstance(stage, Stream) and stage.flow is not self):
+                raise PlanError(
+                    f"place takes stages of this flow, not {stage!r}",
+                    operation="describe",
+                    hint="Give streams of this flow, or the names of its stages.",
+                )
+            self.placed.append((group, stage.node if isinstance(stage, Stream) else stage))
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +152,11 @@ class Stream:
         if taken:
             raise PlanError(f"there are two stages named {name!r}", operation="describe")
         self.flow.names[self.node] = name
+        return self
+
+    def recover(self, policy: Policy) -> Stream:
+        """Choose how the stage that makes this stream comes back after a failure."""
+        self.flow.policies[self.node] = check_policy(policy)
         return self
 
     def to(self, sink: SinkDescription) -> Stream:

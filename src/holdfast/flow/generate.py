@@ -38,6 +38,7 @@ class GenerateSource:
     rate: float | None
     idle_after_us: int | None = None
     quarantines: ClassVar[bool] = False
+    rereadable: ClassVar[bool] = True
 
     @property
     def schema(self) -> str:

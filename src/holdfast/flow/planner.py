@@ -10,14 +10,16 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import nodes
-from holdfast.flow.endpoints import DiscardSink, ForeachSink, SinkDescription, SourceDescription
+from holdfast.flow import guarantee, nodes
+from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
 from holdfast.flow.own import inner_function
+from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
+from holdfast.flow.policies import Policy
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class StageSpec:
     name: str
     prefix: Prefix
     operator: Stateful | None
+    policy: Policy  # not part of the fingerprint: how a stage recovers does not change its results
     side_ports: frozenset[str] = frozenset()  # that a sink reads beside `out`
     right: Prefix | None = None  # of a join: the second stream
 
@@ -162,6 +165,24 @@ class FlowPlan:
     sources: dict[str, SourceDescription]
     stages: tuple[StageSpec, ...]
     sinks: tuple[SinkSpec, ...]
+    groups: tuple[Group, ...]  # of stages, each in a worker process of its own
+    replica: str | None  # the directory of the tier `replica`
+
+    def group_of(self, stage: str) -> Group:
+        """The group that a stage is in."""
+        return next(group for group in self.groups if stage in group.stages)
+
+    def policies_of(self, group: Group) -> list[Policy]:
+        """How the stages of a group recover."""
+        return [stage.policy for stage in self.stages if stage.name in group.stages]
+
+    def spread(self, workers: int) -> FlowPlan:
+        """The same flow in so many groups; in fewer, where it has fewer stages."""
+        return replace(self, groups=dealt(self.groups, workers))
+
+    def alone(self) -> FlowPlan:
+        """The same flow in one group, for a process that runs all of it."""
+        return replace(self, groups=(Group(MAIN, tuple(stage.name for stage in self.stages)),))
 
     def readers(self, stage: str) -> list[tuple[str, str]]:
         """Who reads which port of a stage: other stages and sinks, as the ledger's cursors name them."""
@@ -183,27 +204,8 @@ def plan(flow: FlowDescription) -> FlowPlan:
             hint="End a stream with .to(hf.parquet('out/')).",
         )
     planned = _Planner(flow).run()
-    _check_guarantee(planned)
+    guarantee.check(planned)
     return planned
-
-
-def _check_guarantee(planned: FlowPlan) -> None:
-    """What a flow promises, its sinks must be able to hold."""
-    for sink in planned.sinks:
-        description = sink.description
-        if (
-            isinstance(description, ForeachSink)
-            and not description.idempotent
-            and planned.guarantee != "at_least_once"
-        ):
-            raise PlanError(
-                f"guarantee={planned.guarantee!r} cannot hold for sink {sink.name!r}: hf.foreach calls its function "
-                "again for an epoch whose call a crash may have cut off",
-                operation="plan",
-                stage=sink.stage,
-                hint="Make the function ignore a token that it has seen and declare hf.foreach(..., idempotent=True); "
-                'or say hf.Flow(..., guarantee="at_least_once"); or use hf.table or hf.parquet, which keep it.',
-            )
 
 
 class _Planner:
@@ -228,10 +230,12 @@ class _Planner:
             for name, description in self.sources.items()
             if description.quarantines and name not in kept_sources
         ]
-        flow = self.flow
-        return FlowPlan(
-            flow.name, flow.guarantee, flow.survives, self.sources, tuple(self.stages), tuple(sinks)
-        )
+        flow, names = self.flow, [stage.name for stage in self.stages]
+        for node in flow.policies:
+            stage_made_by(node, self.cut, "recover")
+        groups = groups_of(flow.placed, self.cut, names)
+        facts = flow.name, flow.guarantee, flow.survives, self.sources
+        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica)
 
     def _sink_name(self, node: Node, port: str, position: int) -> str:
         if isinstance(node, nodes.Source) and port == QUARANTINE:
@@ -252,7 +256,8 @@ class _Planner:
         """The stage that keeps the malformed rows of a source; without a sink they are counted all the same."""
         name = _quarantine_name(source)
         if not self._is_cut(name):
-            self.stages.append(StageSpec(name, Read(Input("source", source, QUARANTINE)), None))
+            aside = Read(Input("source", source, QUARANTINE))
+            self.stages.append(StageSpec(name, aside, None, self.flow.default_policy))
         elif not next(stage for stage in self.stages if stage.name == name).keeps_malformed:
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         return name
@@ -269,7 +274,8 @@ class _Planner:
         if self._is_cut(name):
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         sides = frozenset(port for other, port, _ in self.flow.sinks if operator is other and port != OUT)
-        self.stages.append(StageSpec(name, prefix, operator, sides, right))
+        policy = self.flow.policies.get(node, self.flow.default_policy)
+        self.stages.append(StageSpec(name, prefix, operator, policy, sides, right))
         return name
 
     def _sides(self, node: Node) -> tuple[Prefix, Prefix | None]:

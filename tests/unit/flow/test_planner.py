@@ -83,7 +83,7 @@ def test_what_cannot_be_planned_says_so() -> None:
     with pytest.raises(hf.PlanError, match="is not one of"):
         hf.Flow("g", guarantee="maybe")
     with pytest.raises(hf.PlanError, match="is not one of"):
-        hf.Flow("g", survives="machine")
+        hf.Flow("g", survives="anything")
     with pytest.raises(hf.PlanError, match="not an aggregate"):
         rows.group_by("k").agg(n="count")
     rows.group_by("k").agg(n=hf.count()).named("x").to(hf.discard())
@@ -126,5 +126,6 @@ def test_the_public_names_are_these() -> None:
     assert {*hf.__all__} >= {
         "Flow", "files", "rows", "generate", "parquet", "table", "foreach", "discard", "count", "sum", "min", "max", "avg",
         "stddev", "variance", "HoldfastError", "PlanError", "FencedError", "each_key", "Context",
+        "gap", "upstream_backup", "passive_standby", "active_standby", "strong_production", "no_sync",
     }  # fmt: skip
     assert all(hasattr(hf, name) for name in hf.__all__)

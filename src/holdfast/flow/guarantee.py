@@ -1,0 +1,178 @@
+"""What a flow promises, its sources, stages and sinks must be able to hold: checked before anything runs.
+
+Nothing is ever weakened in silence. What cannot hold is an error that names the part, says why, and which
+alternatives would hold; these are tried against the same rules before they are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import PlanError
+from holdfast.flow import nodes, policies
+from holdfast.flow.endpoints import ForeachSink
+from holdfast.flow.nodes import Stateful
+from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, Resume
+from holdfast.flow.windows import Session
+
+if TYPE_CHECKING:
+    from holdfast.flow.planner import FlowPlan, SinkSpec, StageSpec
+
+_DEFAULT = policies.no_sync()
+
+
+@dataclass(frozen=True)
+class _Objection:
+    """Why a policy will not do for a stage, and what else than another policy would help."""
+
+    why: str
+    way_out: str
+
+
+def check(planned: FlowPlan) -> None:
+    """Raise for the first part of a flow that cannot hold what the flow promises."""
+    _check_sources(planned)
+    for stage in planned.stages:
+        _check_stage(planned, stage)
+    for sink in planned.sinks:
+        _check_sink(planned, sink)
+    _check_replica(planned)
+
+
+def _check_sources(planned: FlowPlan) -> None:
+    for name, description in planned.sources.items():
+        if planned.guarantee != "at_most_once" and not description.rereadable:
+            raise PlanError(
+                f"guarantee={planned.guarantee!r} cannot hold for source {name!r}: it cannot be read again, and an epoch "
+                "that a failure cuts off must be",
+                operation="plan",
+                hint="Write its rows to files first and read these with hf.files, which keeps them; or say "
+                'hf.Flow(..., guarantee="at_most_once").',
+            )
+
+
+def _check_stage(planned: FlowPlan, stage: StageSpec) -> None:
+    objection = _objection(planned, stage, stage.policy)
+    if objection is None:
+        return
+    others = [name for name, policy in _candidates(planned) if _objection(planned, stage, policy) is None]
+    raise PlanError(
+        f"stage {stage.name!r} cannot recover by {stage.policy.name}: {objection.why}",
+        operation="plan",
+        stage=stage.name,
+        hint=f"These would do for it: {', '.join(others)}. Or {objection.way_out}.",
+    )
+
+
+def _candidates(planned: FlowPlan) -> Iterator[tuple[str, Policy]]:
+    """The policies, as one would write them for this flow."""
+    default = policies.default_policy(planned.survives)
+    yield "hf.no_sync()" if default == _DEFAULT else f"hf.no_sync({default.tiers})", default
+    for make in (
+        policies.strong_production,
+        policies.passive_standby,
+        policies.active_standby,
+        policies.upstream_backup,
+        policies.gap,
+    ):
+        yield f"hf.{make.__name__}()", make()
+
+
+def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objection | None:
+    if not policy.precise and planned.guarantee != "at_most_once":
+        return _Objection(
+            f"it skips rows after a failure, and guarantee={planned.guarantee!r} leaves no row out",
+            'say hf.Flow(..., guarantee="at_most_once")',
+        )
+    if policy.resume is Resume.REBUILD:
+        return _objection_to_rebuilding(planned, stage)
+    needed = TIER_THAT_SURVIVES[planned.survives]
+    # Only files that a successor adopts must have survived; the other policies go by a standby's or by the input.
+    if policy.resume is Resume.ADOPT and needed not in policy.tiers:
+        return _Objection(
+            f"it carries files to {' and '.join(policy.tiers)}, and survives={planned.survives!r} needs them on the tier "
+            f"{needed!r}",
+            f"say survives={_survived_by(policy)!r}",
+        )
+    return None
+
+
+def _survived_by(policy: Policy) -> str:
+    return next(loss for loss, tier in TIER_THAT_SURVIVES.items() if tier == policy.tiers[-1])
+
+
+def _objection_to_rebuilding(planned: FlowPlan, stage: StageSpec) -> _Objection | None:
+    """State can be made again from retained input only if it depends on a bounded part of it."""
+    for origin in stage.inputs:
+        if origin.kind == "source" and not planned.sources[origin.name].rereadable:
+            return _Objection(
+                f"it reads source {origin.name!r} again, which cannot be done",
+                "write the rows to files first and read these with hf.files",
+            )
+    endless = _endless(stage.operator)
+    if endless is None:
+        return None
+    return _Objection(
+        f"it would have to keep the input without end, because {endless}",
+        "aggregate over tumbling or sliding windows, whose input can be let go when they close",
+    )
+
+
+def _endless(operator: Stateful | None) -> str | None:
+    """Why no part of a stage's input ever becomes needless; None where event time settles when it does."""
+    match operator:
+        case nodes.RunningAggregate():
+            return "a running aggregate depends on all rows so far"
+        case nodes.WindowAggregate(window=window) if isinstance(window.kind, Session):
+            return "a session that goes on takes its first rows with it"
+        case nodes.OwnOperator(expire_us=None):
+            return "a stateful step without expire_after depends on all rows so far"
+        case nodes.OwnOperator():
+            return "a key of a stateful step that is touched before it expires takes its history with it"
+        case nodes.Dedup():
+            return (
+                "whether a row was accepted depends on rows before it that have expired, and these on others"
+            )
+        case nodes.Join(matching=matching) if matching.how == "left":
+            return "whether a left row was matched depends on right rows that have expired"
+        case _:
+            return None
+
+
+def _check_sink(planned: FlowPlan, sink: SinkSpec) -> None:
+    description = sink.description
+    if (
+        isinstance(description, ForeachSink)
+        and not description.idempotent
+        and planned.guarantee != "at_least_once"
+    ):
+        raise PlanError(
+            f"guarantee={planned.guarantee!r} cannot hold for sink {sink.name!r}: hf.foreach calls its function "
+            "again for an epoch whose call a crash may have cut off",
+            operation="plan",
+            stage=sink.stage,
+            hint="Make the function ignore a token that it has seen and declare hf.foreach(..., idempotent=True); "
+            'or say hf.Flow(..., guarantee="at_least_once"); or use hf.table or hf.parquet, which keep it.',
+        )
+
+
+def _check_replica(planned: FlowPlan) -> None:
+    """The tier `replica` needs a directory, and a directory someone who uses it."""
+    users = [stage.name for stage in planned.stages if "replica" in stage.policy.tiers]
+    whole = planned.survives == "machine"
+    if planned.replica is None and (users or whole):
+        asks = 'survives="machine"' if whole else f"the policy of stage {users[0]!r}"
+        raise PlanError(
+            f"{asks} needs the tier 'replica', and the flow does not say where that is",
+            operation="plan",
+            stage=None if whole else users[0],
+            hint='Name a directory that is not lost with this machine: hf.Flow(..., replica="/mnt/backup/orders").',
+        )
+    if planned.replica is not None and not users and not whole:
+        raise PlanError(
+            f"replica={planned.replica!r} is an option that nothing reads: no stage carries files there",
+            operation="plan",
+            hint='Say survives="machine", give a stage hf.no_sync(("memory", "disk", "replica")), or leave replica out.',
+        )

@@ -1,0 +1,190 @@
+"""What a flow promises is held against its sources, stages and sinks, and what cannot hold says what would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+import holdfast as hf
+from holdfast.flow.flow import Stream
+from holdfast.flow.planner import plan
+from holdfast.flow.policies import Policy
+
+
+@dataclass(frozen=True)
+class SocketSource:
+    """A source that is heard once: nothing of the kind is on offer, so the check needs one of its own."""
+
+    schema: str = "k long"
+    idle_after_us: int | None = None
+    quarantines: ClassVar[bool] = False
+    rereadable: ClassVar[bool] = False
+    facts: ClassVar[dict[str, str]] = {"kind": "socket"}
+
+
+def keep(rows, state, context): ...
+
+
+STEPS: dict[str, Callable[[Stream], Stream]] = {
+    "running": lambda rows: rows.group_by("k").agg(n=hf.count()),
+    "tumbling": lambda rows: rows.group_by("k").window("at", tumbling="1 hour").agg(n=hf.count()),
+    "sliding": lambda rows: rows.group_by("k").window("at", sliding=("2 hours", "1 hour")).agg(n=hf.count()),
+    "session": lambda rows: rows.group_by("k").window("at", session="1 hour").agg(n=hf.count()),
+    "dedup": lambda rows: rows.dedup("k", time="at", within="1 hour"),
+    "left join": lambda rows: rows.join(
+        rows, on="k", time=("at", "at"), within=("0 seconds", "1 hour"), how="left"
+    ),
+    "join": lambda rows: rows.join(rows, on="k", time=("at", "at"), within=("0 seconds", "1 hour")),
+    "stateful": lambda rows: rows.stateful(keep, by=["k"], state="n long", output="k long"),
+    "expiring": lambda rows: rows.stateful(
+        keep, by=["k"], state="n long", output="k long", time="at", expire_after="1 hour"
+    ),
+    "stateless": lambda rows: rows.transform(lambda df: df),
+}
+
+
+def planned(flow: hf.Flow, step: str = "running", policy: Policy | None = None) -> None:
+    rows = flow.source("in", hf.files("in/", schema="k long, at timestamp"))
+    stream = STEPS[step](rows).named("it").to(hf.discard())
+    plan((stream.recover(policy) if policy else stream).flow)
+
+
+def refused(flow: hf.Flow, step: str = "running", policy: Policy | None = None) -> hf.PlanError:
+    with pytest.raises(hf.PlanError) as caught:
+        planned(flow, step, policy)
+    assert caught.value.operation == "plan"
+    return caught.value
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_gap_is_refused_where_no_row_may_be_left_out(guarantee: str) -> None:
+    error = refused(hf.Flow("f", guarantee=guarantee), "tumbling", hf.gap())
+    assert error.stage == "it"
+    assert "stage 'it' cannot recover by gap: it skips rows after a failure" in error.message
+    assert guarantee in error.message
+    names = "no_sync", "strong_production", "passive_standby", "active_standby", "upstream_backup"
+    for way in (*(f"hf.{name}()" for name in names), 'guarantee="at_most_once"'):
+        assert way in str(error.hint)
+    assert "hf.gap()" not in str(error.hint)
+    planned(hf.Flow("f", guarantee="at_most_once"), "tumbling", hf.gap())
+
+
+def test_a_gap_far_above_the_sink_is_found() -> None:
+    flow = hf.Flow("f")
+    rows = flow.source("in", hf.rows([{"k": 1}]))
+    first = rows.group_by("k").agg(n=hf.count()).named("first").recover(hf.gap())
+    first.group_by("n").agg(m=hf.count()).recover(hf.strong_production()).to(hf.discard())
+    with pytest.raises(hf.PlanError, match="stage 'first' cannot recover by gap"):
+        plan(flow)
+
+
+def test_the_alternatives_are_those_that_hold_for_the_stage() -> None:
+    assert "upstream_backup" not in str(refused(hf.Flow("f"), "running", hf.gap()).hint)
+    far = refused(hf.Flow("f", survives="machine", replica="copy/"), "running", hf.gap())
+    assert far.hint is not None
+    assert "hf.no_sync(('memory', 'disk', 'replica')), hf.passive_standby()." in far.hint
+
+
+@pytest.mark.parametrize("step", ["tumbling", "sliding", "join", "stateless"])
+def test_upstream_backup_is_for_state_whose_input_event_time_lets_go(step: str) -> None:
+    planned(hf.Flow("f", survives="power"), step, hf.upstream_backup())
+    planned(hf.Flow("f", survives="machine", replica="copy/"), step, hf.upstream_backup())
+
+
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
+        ("running", "a running aggregate depends on all rows so far"),
+        ("session", "a session that goes on takes its first rows with it"),
+        ("stateful", "without expire_after depends on all rows so far"),
+        ("expiring", "touched before it expires takes its history with it"),
+        ("dedup", "depends on rows before it that have expired"),
+        ("left join", "depends on right rows that have expired"),
+    ],
+)
+def test_upstream_backup_over_endless_history_is_refused(step: str, why: str) -> None:
+    error = refused(hf.Flow("f"), step, hf.upstream_backup())
+    assert "stage 'it' cannot recover by upstream_backup" in error.message
+    assert why in error.message
+    assert "hf.no_sync(), hf.strong_production(), hf.passive_standby(), hf.active_standby()." in str(
+        error.hint
+    )
+    at_most = refused(hf.Flow("f", guarantee="at_most_once"), step, hf.upstream_backup())
+    assert "hf.gap()" in str(at_most.hint)
+
+
+def test_the_default_of_a_flow_is_held_against_every_stage() -> None:
+    assert refused(hf.Flow("f", recover=hf.upstream_backup())).stage == "it"
+    planned(hf.Flow("f", recover=hf.upstream_backup()), "running", hf.no_sync())
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_source_that_cannot_be_read_again_is_refused(guarantee: str) -> None:
+    def planned(guarantee: str, policy: Policy) -> None:
+        flow = hf.Flow("f", guarantee=guarantee, recover=policy)
+        plan(flow.source("heard", SocketSource()).named("it").to(hf.discard()).flow)
+
+    with pytest.raises(
+        hf.PlanError, match="cannot hold for source 'heard': it cannot be read again"
+    ) as caught:
+        planned(guarantee, hf.no_sync())
+    for way in ("hf.files", 'guarantee="at_most_once"'):
+        assert way in str(caught.value.hint)
+    planned("at_most_once", hf.gap())
+    with pytest.raises(hf.PlanError, match="it reads source 'heard' again, which cannot be done"):
+        planned("at_most_once", hf.upstream_backup())
+
+
+def test_todays_sources_can_all_be_read_again() -> None:
+    sources = hf.files("in/", schema="k long"), hf.rows([{"k": 1}]), hf.generate(rows=1)
+    assert all(source.rereadable for source in sources)
+
+
+@pytest.mark.parametrize(
+    ("survives", "policy", "instead"),
+    [
+        ("power", hf.no_sync(("memory",)), "process"),
+        ("machine", hf.no_sync(), "power"),
+        ("machine", hf.strong_production(), "power"),
+        ("machine", hf.active_standby(), "power"),
+    ],
+)
+def test_files_that_a_successor_needs_must_get_as_far_as_the_flow_survives(
+    survives: str, policy: Policy, instead: str
+) -> None:
+    replica = "copy/" if survives == "machine" else None
+    error = refused(hf.Flow("f", survives=survives, replica=replica), "running", policy)
+    assert f"survives={survives!r} needs them on the tier" in error.message
+    assert f"survives={instead!r}" in str(error.hint)
+    planned(hf.Flow("f", survives=instead), "running", policy)
+
+
+def test_files_may_go_further_than_the_flow_must_survive() -> None:
+    planned(hf.Flow("f", survives="process"), "running", hf.no_sync())
+    far = hf.no_sync(("memory", "disk", "replica"))
+    planned(hf.Flow("f", survives="process", replica="copy/"), "running", far)
+
+
+@pytest.mark.parametrize("survives", ["power", "machine"])
+def test_policies_that_do_not_go_by_tiers_survive_by_their_input_or_their_standby(survives: str) -> None:
+    replica = "copy/" if survives == "machine" else None
+    planned(hf.Flow("f", survives=survives, replica=replica), "running", hf.passive_standby())
+    lossy = hf.Flow("f", survives=survives, replica=replica, guarantee="at_most_once")
+    planned(lossy, "running", hf.gap())
+
+
+def test_the_replica_needs_a_directory_and_the_directory_a_use() -> None:
+    whole = refused(hf.Flow("f", survives="machine"))
+    assert "survives=\"machine\" needs the tier 'replica'" in whole.message
+    one = refused(hf.Flow("f"), "running", hf.no_sync(("memory", "disk", "replica")))
+    assert (one.stage, "the policy of stage 'it' needs the tier 'replica'" in one.message) == ("it", True)
+    for error in (whole, one):
+        assert "replica=" in str(error.hint)
+    unused = refused(hf.Flow("f", replica="copy/"))
+    assert "replica='copy/' is an option that nothing reads" in unused.message
+    for wrong in ("", 1):
+        with pytest.raises(hf.PlanError, match="does not name a directory"):
+            hf.Flow("f", replica=wrong)
