@@ -53,7 +53,7 @@ class WrittenState:
     def discover(self, *rows: int) -> None:
         """Items of the source, by their rows."""
         found = [Item(f"file-{n}-{count}", count, 10, {}) for n, count in enumerate(rows)]
-        ledger_inputs.add_items(self.ledger, self.generation, "in", found)
+        ledger_inputs.add_items(self.ledger, self.generation, {"in": found})
 
     def commit(
         self, users: Mapping[str | None, tuple[float, int]], bucket: int = 0, watermark_us: int | None = None

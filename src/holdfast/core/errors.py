@@ -17,6 +17,8 @@ to do about it. Nothing in Holdfast logs an error and carries on.
 
 from __future__ import annotations
 
+from holdfast.core.json import Json
+
 
 class HoldfastError(Exception):
     """Base of all errors that Holdfast raises on purpose."""
@@ -38,6 +40,7 @@ class HoldfastError(Exception):
         self.epoch = epoch
         self.heals = heals
         self.hint = hint
+        self.told: Json | None = None  # of an error in another process: what that process said of it
 
     def at(self, *, stage: str, epoch: int | None = None) -> HoldfastError:
         """Fill in where it happened, for errors raised by code that cannot know."""

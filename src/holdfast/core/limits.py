@@ -63,11 +63,18 @@ MEASURE_EVERY_MS = 1_000
 # How often a job that failed for a reason outside the plan is tried again before the flow stops.
 ATTEMPTS_PER_PLAN_MAX = 3
 
+# How often in a row a follower may find files gone that its leader has let go of.
+STUMBLES_MAX = 20
+
 # Rows of the events table that are kept: the audit trail is bounded like everything else.
 EVENTS_MAX = 100_000
 
-# A writer that finds the ledger locked waits this long before it reports the ledger as unavailable.
-LEDGER_BUSY_MS_MAX = 10_000
+# A writer that finds the ledger locked waits this long before it reports the ledger as unavailable: longer than any
+# outage that should cost nobody anything.
+LEDGER_BUSY_MS_MAX = 15_000
+
+# How long a killed process may take to vanish.
+PROCESS_END_MS_MAX = 10_000
 
 # A table sink that finds its database locked by another writer waits this long before it says so.
 SINK_BUSY_MS_MAX = 10_000
@@ -87,3 +94,44 @@ STATE_READ_ROWS_MAX = 262_144
 
 # How often a look at a state starts over because a merge and the sweeper replaced the files under it.
 STATE_READ_TRIES_MAX = 5
+
+# A worker raises its lease so often, and counts as hung when it has not for so long.
+LEASE_RAISE_MS = 250
+LEASE_MS_MAX = 1_000
+
+# A process that has not raised its lease even once for so long is not going to.
+FIRST_LEASE_MS_MAX = 60_000
+
+# A supervisor that did not get to look for so long cannot tell how long a lease has stood still.
+LEASE_LOOK_MS_MAX = 300
+
+# How often a supervisor looks at its workers, and a standby at its group, when no exit wakes it earlier.
+WATCH_MS = 50
+
+# Practice runs after which a standby is warm, and how often it practises afterwards: Spark's Python workers leave
+# after a minute without work.
+REHEARSALS_TO_BE_WARM = 5
+REHEARSE_EVERY_MS = 20_000
+
+# How long a reader outside the group may keep files from being deleted.
+PIN_MS_MAX = 60_000
+
+# A standby is not replaced before the new primary has committed something, or for so long: starting a process is heavy.
+REPAIR_GROUP_AFTER_MS = 10_000
+
+# Starts in a row of a group that commits nothing in between, before the flow is given up; and the pause before each
+# but the first, which doubles up to the second value.
+STARTS_MAX = 5
+START_PAUSE_MS = 500
+START_PAUSE_MS_MAX = 30_000
+
+# How long a reader waits for another worker to make a lost file again.
+REPAIR_MS_MAX = 300_000
+
+# How long a worker that is told to stop may go on with the epochs that are under way; and when its supervisor stops
+# waiting for it.
+FINISH_MS_MAX = 20_000
+STOP_MS_MAX = 60_000
+
+# How long somebody who asks for a fail-over waits for a supervisor to do it.
+FAILOVER_MS_MAX = 15_000

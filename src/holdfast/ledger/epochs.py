@@ -8,7 +8,7 @@ cursors from exactly where the previous manifest left them.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -49,6 +49,12 @@ def stage_row(tx: Connection, stage: str) -> StageRow:
     """Where a stage stands."""
     row = tx.execute(sa.select(schema.stages).where(schema.stages.c.stage == stage)).one()
     return StageRow(row.stage, row.branch, row.generation, row.head, row.plan_version)
+
+
+def all_registered(tx: Connection, stages: Sequence[str]) -> bool:
+    """Whether every stage has been run at least once, so that its row and its cursors are there."""
+    known = set(tx.execute(sa.select(schema.stages.c.stage)).scalars())
+    return known.issuperset(stages)
 
 
 def known_stage(tx: Connection, stage: str) -> StageRow:
@@ -102,7 +108,7 @@ def record_plan(
 ) -> tuple[StageRow, str]:
     """Write or replace the open plan and register its first attempt, in one transaction."""
     with ledger.unfenced_write() as tx:
-        _fence_stage(tx, row, plan_version=row.plan_version + 1)
+        fence_stage(tx, row, plan_version=row.plan_version + 1)
         epoch, version = row.head + 1, row.plan_version + 1
         table = schema.plans
         tx.execute(
@@ -147,14 +153,14 @@ def commit_epoch(ledger: Ledger, commit: Commit) -> StageRow:
     row, epoch = commit.stage, commit.epoch
     with ledger.unfenced_write() as tx:
         try:
-            _fence_stage(tx, row, head=epoch)
+            fence_stage(tx, row, head=epoch)
         except FencedError:
             if not _is_mine(tx, commit):
                 raise
         else:
             _settle_attempt(tx, commit.attempt)
             _insert_manifest(tx, commit)
-            _move_cursors(tx, commit)
+            move_cursors(tx, row.stage, epoch, commit.moves)
     return StageRow(row.stage, row.branch, row.generation, epoch, row.plan_version)
 
 
@@ -197,9 +203,10 @@ def _insert_manifest(tx: Connection, commit: Commit) -> None:
         commit_segment(tx, row, attempt, epoch, port, segment)
 
 
-def _move_cursors(tx: Connection, commit: Commit) -> None:
-    table, consumer = schema.cursors, f"stage:{commit.stage.stage}"
-    for name, (start, stop) in commit.moves.items():
+def move_cursors(tx: Connection, stage: str, epoch: int, moves: Mapping[str, tuple[int, int]]) -> None:
+    """Move the cursors of a stage from exactly where its last epoch left them."""
+    table, consumer = schema.cursors, f"stage:{stage}"
+    for name, (start, stop) in moves.items():
         moved = tx.execute(
             sa.update(table)
             .where(table.c.consumer == consumer, table.c.input == name, table.c.processed == start)
@@ -209,8 +216,8 @@ def _move_cursors(tx: Connection, commit: Commit) -> None:
             raise LedgerError(
                 f"input {name} does not start at {start}, where the last epoch ended",
                 operation="commit",
-                stage=commit.stage.stage,
-                epoch=commit.epoch,
+                stage=stage,
+                epoch=epoch,
             )
 
 
@@ -225,7 +232,7 @@ def _is_mine(tx: Connection, commit: Commit) -> bool:
     return mine == commit.attempt
 
 
-def _fence_stage(tx: Connection, row: StageRow, **values: int) -> None:
+def fence_stage(tx: Connection, row: StageRow, **values: int) -> None:
     """The first statement of a commit: the stage's row changes only if it is as expected."""
     table = schema.stages
     changed = tx.execute(

@@ -7,7 +7,7 @@ condemned files are ever unlinked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from holdfast.core.json import Json
 from holdfast.ledger import schema
 from holdfast.ledger.epochs import StageRow, commit_files, commit_segment, settle_attempt
 from holdfast.ledger.ledger import Ledger, record_event
+from holdfast.ledger.pins import pinned
 from holdfast.protocols.retention import Spanning
 
 
@@ -53,6 +54,10 @@ Layer = TypeVar("Layer", bound=Spanning)
 
 def live_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
     """All layers of a stage whose files are there, merged ones beside their inputs."""
+    return _layers(tx, row, "live")
+
+
+def _layers(tx: Connection, row: StageRow, status: str) -> list[LayerRow]:
     table = schema.layers
     found = tx.execute(
         sa.select(
@@ -64,7 +69,7 @@ def live_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
             table.c.bytes,
             table.c.runs,
         )
-        .where(table.c.stage == row.stage, table.c.branch == row.branch, table.c.status == "live")
+        .where(table.c.stage == row.stage, table.c.branch == row.branch, table.c.status == status)
         .order_by(table.c.first, table.c.last)
     )
     return [LayerRow(*values) for values in found]
@@ -140,12 +145,22 @@ def safe_point(tx: Connection, stage: str, tier: str) -> int:
     return -1 if found is None else int(found)
 
 
-def raise_safe_point(ledger: Ledger, row: StageRow, tier: str, epoch: int, needed: dict[str, int]) -> None:
+def needed_of(tx: Connection, row: StageRow) -> dict[str, int]:
+    """By input, the first position that the stage may ask for again."""
+    cursors = schema.cursors
+    found = tx.execute(
+        sa.select(cursors.c.input, cursors.c.needed).where(cursors.c.consumer == f"stage:{row.stage}")
+    )
+    return {name: int(needed) for name, needed in found}
+
+
+def settle(ledger: Ledger, row: StageRow, safe: Mapping[str, int], needed: Mapping[str, int]) -> None:
     """Say that all files up to an epoch have reached a tier, and which inputs are therefore done with."""
     table, cursors = schema.tiers, schema.cursors
     with ledger.write(row.generation) as tx:
-        tx.execute(sa.delete(table).where(table.c.stage == row.stage, table.c.tier == tier))
-        tx.execute(sa.insert(table).values(stage=row.stage, tier=tier, safe=epoch))
+        for tier, epoch in safe.items():
+            tx.execute(sa.delete(table).where(table.c.stage == row.stage, table.c.tier == tier))
+            tx.execute(sa.insert(table).values(stage=row.stage, tier=tier, safe=epoch))
         for name, position in needed.items():
             mine = (cursors.c.consumer == f"stage:{row.stage}", cursors.c.input == name)
             tx.execute(sa.update(cursors).where(*mine).values(needed=position))
@@ -162,6 +177,30 @@ def mark_lost(
         record_event(tx, "lost", why, stage=row.stage, generation=row.generation)
 
 
+def lost_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
+    """Layers whose files are not there."""
+    return _layers(tx, row, "lost")
+
+
+def lost_segments(tx: Connection, row: StageRow) -> list[tuple[int, list[Json]]]:
+    """Segments whose files are not there, and the files."""
+    table = schema.segments
+    mine = (table.c.stage == row.stage, table.c.branch == row.branch, table.c.status == "lost")
+    return [(i, found) for i, found in tx.execute(sa.select(table.c.id, table.c.files).where(*mine))]
+
+
+def mark_found(
+    ledger: Ledger, row: StageRow, layer_ids: Sequence[int], segment_ids: Sequence[int], where: str
+) -> None:
+    """Files that were lost are there again, brought back from a mirror."""
+    with ledger.write(row.generation) as tx:
+        for table, ids in ((schema.layers, layer_ids), (schema.segments, segment_ids)):
+            if ids:
+                tx.execute(sa.update(table).where(table.c.id.in_(list(ids))).values(status="live"))
+        reason = f"{len(layer_ids)} layers and {len(segment_ids)} segments were brought back from {where}"
+        record_event(tx, "restored", reason, stage=row.stage, generation=row.generation)
+
+
 def lost_epochs(tx: Connection, row: StageRow) -> list[int]:
     """Epochs with a lost segment."""
     table = schema.segments
@@ -170,11 +209,13 @@ def lost_epochs(tx: Connection, row: StageRow) -> list[int]:
 
 
 def condemn(ledger: Ledger, row: StageRow, layer_ids: Sequence[int], segment_ids: Sequence[int]) -> None:
-    """Let go of files that nobody can need again; from here on nothing may name them."""
+    """Let go of files that nobody can need again; from here on nothing may name them. What is pinned stays."""
     with ledger.write(row.generation) as tx:
-        for table, ids in ((schema.layers, layer_ids), (schema.segments, segment_ids)):
+        held = pinned(tx)
+        layers, segments = set(layer_ids) - held.layers, set(segment_ids) - held.segments
+        for table, ids in ((schema.layers, layers), (schema.segments, segments)):
             if ids:
-                tx.execute(sa.update(table).where(table.c.id.in_(list(ids))).values(status="condemned"))
+                tx.execute(sa.update(table).where(table.c.id.in_(sorted(ids))).values(status="condemned"))
 
 
 def condemned(
@@ -213,9 +254,13 @@ def spent_attempts(tx: Connection, row: StageRow) -> list[tuple[str, bool]]:
             for table in (schema.layers, schema.segments)
         )
     )
+    # Of members that race for an epoch, one commits it; the others' attempts never will be, also if they are dead.
+    beaten = sa.and_(attempts.c.kind == "epoch", attempts.c.epoch <= row.head)
     found = tx.execute(
         sa.select(attempts.c.attempt, attempts.c.epoch <= row.head).where(
-            attempts.c.stage == row.stage, attempts.c.status != "open", attempts.c.attempt.not_in(named)
+            attempts.c.stage == row.stage,
+            sa.or_(attempts.c.status != "open", beaten),
+            attempts.c.attempt.not_in(named),
         )
     )
     return [(attempt, bool(counted)) for attempt, counted in found]

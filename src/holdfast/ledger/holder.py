@@ -1,4 +1,7 @@
-"""Who owns a flow. Taking it raises the generation, so that whoever held it before changes nothing more.
+"""Who decides in a flow: a supervisor, or a process that runs the flow by itself.
+
+Taking the flow raises the generation, so that whoever held it before changes nothing more. A supervisor lets the
+workers that it finds go on, and decides about them; a process that runs the flow by itself deposes them all.
 
 A deposed process is left to find out by itself, with one exception: one that stands still inside a ledger
 transaction holds SQLite's write lock, and nobody can be told anything until it is ended. So `take` by force
@@ -7,80 +10,108 @@ ends it, if it is on this host, once the lock has been waited for in vain.
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from holdfast.core import limits
 from holdfast.core.errors import LedgerError
-from holdfast.ledger import schema
+from holdfast.flow.placement import MAIN
+from holdfast.ledger import groups, schema
 from holdfast.ledger.ledger import Ledger, check_format, record_event
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A process, told apart from a later one with the same pid by its start time."""
-
-    host: str
-    pid: int
-    started: str
-
-    @classmethod
-    def myself(cls) -> Holder:
-        """This process."""
-        return cls(socket.gethostname(), os.getpid(), _start_time(os.getpid()) or "")
-
-    def lives(self) -> bool:
-        """Whether the process still runs; one on another host counts as running."""
-        return self.host != socket.gethostname() or _start_time(self.pid) == self.started
+from holdfast.ledger.process import Process
 
 
 def take(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
-    """Become the flow's holder and return the new generation; a living holder is replaced only by force."""
+    """Run the flow in this process alone; returns the new generation. The living are replaced only by force."""
+    with ledger.read() as tx:
+        _refuse_living(_living(tx), by_force)
+    return _with_force(ledger, by_force, lambda: _take(ledger, flow_name, by_force))
+
+
+def supervise(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
+    """Decide about the flow's workers from now on; returns the generation by which one does so."""
     with ledger.read() as tx:
         _refuse_living(_holder(tx), by_force)
-    try:
-        return _take(ledger, flow_name, by_force)
-    except LedgerError as error:
-        if not (by_force and error.heals):
-            raise
-        _end_holder(ledger, error)
-        return _take(ledger, flow_name, by_force)
+    return _with_force(ledger, by_force, lambda: _supervise(ledger, flow_name, by_force))
+
+
+def release(ledger: Ledger, generation: int) -> None:
+    """Say that a process that ran the flow alone has stopped cleanly; the generation stays."""
+    with ledger.write(generation) as tx:
+        tx.execute(sa.update(schema.flow).values(holder=None))
+        groups.vacate(tx, generation)
+        record_event(tx, "released", "clean stop", generation=generation)
+
+
+def resign(ledger: Ledger, supervisor: int) -> None:
+    """Say that a supervisor has stopped, and all its workers with it."""
+    with ledger.unfenced_write() as tx:
+        groups.fence_supervisor(tx, supervisor)
+        tx.execute(sa.update(schema.flow).values(holder=None))
+        tx.execute(sa.delete(schema.workers))
+        record_event(tx, "released", "the supervisor has stopped", generation=supervisor)
 
 
 def _take(ledger: Ledger, flow_name: str, by_force: bool) -> int:
-    me = Holder.myself()
     with ledger.unfenced_write() as tx:
-        row = tx.execute(sa.select(schema.flow)).one_or_none()
-        if row is None:
-            values = {"name": flow_name, "format_version": schema.FORMAT_VERSION, "generation": 1}
-            tx.execute(sa.insert(schema.flow).values(**values, holder=asdict(me)))
-            record_event(tx, "taken", f"process {me.pid} on {me.host} starts the flow", generation=1)
-            return 1
-        _check_identity(ledger.path, row.name, row.format_version, flow_name)
-        holder = _holder(tx)
-        _refuse_living(holder, by_force)
-        generation = int(row.generation) + 1
-        tx.execute(sa.update(schema.flow).values(generation=generation, holder=asdict(me)))
-        tx.execute(sa.update(schema.stages).values(generation=generation))
-        _close_open_attempts(tx)
-        record_event(tx, "taken", _why(me, holder), generation=generation)
+        generation = _claim(tx, ledger.path, flow_name, by_force, _living(tx))
+        groups.merge_into_one(tx, MAIN, generation, worker_name(Process.myself(), generation))
         return generation
 
 
-def _holder(tx: Connection) -> Holder | None:
+def _supervise(ledger: Ledger, flow_name: str, by_force: bool) -> int:
+    with ledger.unfenced_write() as tx:
+        return _claim(tx, ledger.path, flow_name, by_force, _holder(tx))
+
+
+def worker_name(process: Process, generation: int) -> str:
+    """What a process that runs a flow by itself is called among the workers: another name each time it takes it."""
+    return f"process-{process.pid}-{generation}"
+
+
+def _with_force(ledger: Ledger, by_force: bool, claim: Callable[[], int]) -> int:
+    try:
+        return claim()
+    except LedgerError as error:
+        if not (by_force and error.heals):
+            raise
+        _end_living(ledger, error)
+        return claim()
+
+
+def _claim(tx: Connection, path: Path, flow_name: str, by_force: bool, before: Process | None) -> int:
+    """Become the holder, with a new generation."""
+    me = Process.myself()
+    row = tx.execute(sa.select(schema.flow)).one_or_none()
+    if row is None:
+        values = {"name": flow_name, "format_version": schema.FORMAT_VERSION, "generation": 1}
+        tx.execute(sa.insert(schema.flow).values(**values, supervisor=1, holder=asdict(me)))
+        record_event(tx, "taken", f"process {me.pid} on {me.host} starts the flow", generation=1)
+        return 1
+    _check_identity(path, row.name, row.format_version, flow_name)
+    _refuse_living(before, by_force)
+    generation = int(row.generation) + 1
+    tx.execute(sa.update(schema.flow).values(generation=generation, supervisor=generation, holder=asdict(me)))
+    record_event(tx, "taken", _why(me, before), generation=generation)
+    return generation
+
+
+def _holder(tx: Connection) -> Process | None:
     found = tx.execute(sa.select(schema.flow.c.holder)).scalar_one_or_none()
-    return Holder(**found) if found else None
+    return Process(**found) if found else None
 
 
-def _refuse_living(holder: Holder | None, by_force: bool) -> None:
-    if holder and holder.lives() and not by_force and holder != Holder.myself():
+def _living(tx: Connection) -> Process | None:
+    """The holder, or a worker that has outlived it."""
+    holder = _holder(tx)
+    return next((one for one in (holder, *groups.processes(tx)) if one and one.lives()), holder)
+
+
+def _refuse_living(holder: Process | None, by_force: bool) -> None:
+    if holder and holder.lives() and not by_force and holder != Process.myself():
         raise LedgerError(
             f"process {holder.pid} on {holder.host} is running this flow",
             operation="take",
@@ -88,41 +119,22 @@ def _refuse_living(holder: Holder | None, by_force: bool) -> None:
         )
 
 
-def _end_holder(ledger: Ledger, error: LedgerError) -> None:
-    """A holder that was stopped inside a transaction keeps SQLite's lock for ever: only its end frees it."""
+def _end_living(ledger: Ledger, error: LedgerError) -> None:
+    """A process that was stopped inside a transaction keeps SQLite's lock for ever: only its end frees it."""
     with ledger.read() as tx:
-        holder = _holder(tx)
-    if (
-        holder is None
-        or holder.host != socket.gethostname()
-        or not holder.lives()
-        or holder.pid == os.getpid()
-    ):
+        found = [_holder(tx), *groups.processes(tx)]
+    here = [one for one in found if one and one.is_here and one.lives() and one != Process.myself()]
+    if not here:
         raise error
-    os.kill(holder.pid, signal.SIGKILL)
-    deadline = time.monotonic() + limits.LEDGER_BUSY_MS_MAX / 1000
-    while holder.lives() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    for one in here:
+        one.end()
 
 
-def release(ledger: Ledger, generation: int) -> None:
-    """Say that this process has stopped cleanly; the generation stays."""
-    with ledger.write(generation) as tx:
-        tx.execute(sa.update(schema.flow).values(holder=None))
-        record_event(tx, "released", "clean stop", generation=generation)
-
-
-def _why(me: Holder, before: Holder | None) -> str:
+def _why(me: Process, before: Process | None) -> str:
     if before is None:
         return f"process {me.pid} on {me.host} follows a clean stop"
     state = "takes over from the running" if before.lives() else "replaces the dead"
     return f"process {me.pid} on {me.host} {state} process {before.pid} on {before.host}"
-
-
-def _close_open_attempts(tx: Connection) -> None:
-    """What an older generation has under way can no longer commit, so its files may go."""
-    table = schema.attempts
-    tx.execute(sa.update(table).where(table.c.status == "open").values(status="closed"))
 
 
 def _check_identity(path: Path, name: str, version: int, flow_name: str) -> None:
@@ -133,12 +145,3 @@ def _check_identity(path: Path, name: str, version: int, flow_name: str) -> None
             hint="Give every flow a work directory of its own.",
         )
     check_format(path, version)
-
-
-def _start_time(pid: int) -> str | None:
-    """The kernel's start time of a process, None if there is none (or only its remains)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else fields[19]

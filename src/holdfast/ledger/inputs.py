@@ -48,23 +48,41 @@ class Segment:
     files: list[Json]
 
 
-def add_items(ledger: Ledger, generation: int, source: str, items: Sequence[Item]) -> int:
-    """Give new discoveries their ordinals; what is known already is left as it is. Returns how many were new."""
+def add_items(ledger: Ledger, generation: int, found: Mapping[str, Sequence[Item]]) -> int:
+    """Give new discoveries of sources their ordinals, all at once: no epoch sees one source's and misses another's.
+
+    What is known already is left as it is. Returns how many were new.
+    """
     with ledger.write(generation) as tx:
-        table = schema.source_items
-        known = _known(tx, source, [item.identity for item in items])
-        last = tx.execute(sa.select(sa.func.max(table.c.ordinal)).where(table.c.source == source)).scalar()
-        ordinal = -1 if last is None else int(last)
-        rows = []
-        for item in items:
-            if item.identity in known:
-                continue
-            ordinal += 1
-            values = {"source": source, "ordinal": ordinal, "identity": item.identity, "rows": item.rows}
-            rows.append({**values, "bytes": item.bytes, "body": item.body})
+        rows = [row for source, items in found.items() for row in _new_rows(tx, source, items)]
         if rows:
-            tx.execute(sa.insert(table), rows)
+            tx.execute(sa.insert(schema.source_items), rows)
         return len(rows)
+
+
+def _new_rows(tx: Connection, source: str, items: Sequence[Item]) -> list[Json]:
+    table = schema.source_items
+    known = _known(tx, source, [item.identity for item in items])
+    last = tx.execute(sa.select(sa.func.max(table.c.ordinal)).where(table.c.source == source)).scalar()
+    first = 0 if last is None else int(last) + 1
+    new = [item for item in items if item.identity not in known]
+    return [
+        {
+            "source": source,
+            "ordinal": ordinal,
+            "identity": item.identity,
+            "rows": item.rows,
+            "bytes": item.bytes,
+            "body": item.body,
+        }
+        for ordinal, item in enumerate(new, first)
+    ]
+
+
+def number_of_items(tx: Connection, source: str) -> int:
+    """How much a source has discovered so far."""
+    table = schema.source_items
+    return int(tx.execute(sa.select(sa.func.count()).where(table.c.source == source)).scalar_one())
 
 
 def known_identities(tx: Connection, source: str) -> set[str]:
@@ -172,6 +190,23 @@ def unread_epochs(tx: Connection, stage: str, port: str, start: int, limit: int)
         Unit(epoch, sizes[epoch].rows, sizes[epoch].bytes) if epoch in sizes else Unit(epoch, 0, 0)
         for epoch in range(start, last + 1)
     ]
+
+
+def rest_of(tx: Connection, name: str, start: int) -> tuple[int, int]:
+    """Where an input ends now, and the rows that it holds from a position on."""
+    kind, _, rest = name.partition(":")
+    if kind == "source":
+        table, source = schema.source_items, rest.partition("#")[0]
+        found = tx.execute(
+            sa.select(sa.func.max(table.c.ordinal), sa.func.sum(table.c.rows)).where(
+                table.c.source == source, table.c.ordinal >= start
+            )
+        ).one()
+        return (start, 0) if found[0] is None else (int(found[0]) + 1, int(found[1] or 0))
+    stage, _, port = rest.rpartition(".")
+    head = tx.execute(sa.select(schema.stages.c.head).where(schema.stages.c.stage == stage)).scalar_one()
+    stop = max(start, int(head) + 1)
+    return stop, sum(rows_written(tx, stage, port, start, stop).values())
 
 
 def segments(tx: Connection, stage: str, port: str, start: int, stop: int) -> list[Segment]:

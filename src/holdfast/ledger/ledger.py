@@ -64,21 +64,22 @@ class Ledger:
 
     @contextmanager
     def write(self, generation: int) -> Iterator[Connection]:
-        """A write transaction of the process that holds `generation`; refused for an older one."""
+        """A write transaction of a worker whose group has `generation`; refused for an older one."""
         with self.unfenced_write() as tx:
             fenced = tx.execute(
-                sa.update(schema.flow)
-                .where(schema.flow.c.generation == generation)
-                .values(generation=schema.flow.c.generation)
+                sa.update(schema.groups)
+                .where(schema.groups.c.generation == generation)
+                .values(generation=generation)
             )
             if fenced.rowcount != 1:
                 raise _fenced(tx, generation)
             yield tx
 
     def refuse_deposed(self, generation: int) -> None:
-        """Raise for a process that no longer holds the flow; what else went wrong with it is a consequence."""
+        """Raise for a process whose group has gone on without it; what else went wrong with it is a consequence."""
+        groups = schema.groups
         with self.read() as tx:
-            if tx.execute(sa.select(schema.flow.c.generation)).scalar_one() != generation:
+            if tx.execute(sa.select(groups.c.group).where(groups.c.generation == generation)).first() is None:
                 raise _fenced(tx, generation)
 
     @contextmanager

@@ -9,18 +9,45 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, Index, Integer, MetaData, String, Table
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 metadata = MetaData()
 
-# One row: whose ledger this is, and which process may write to it.
+# One row: whose ledger this is, and which process decides who runs what in it.
 flow = Table(
     "flow",
     metadata,
     Column("name", String, primary_key=True),
     Column("format_version", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),  # the newest that was given to anyone
+    Column("supervisor", Integer, nullable=False),  # the generation of the process that decides
+    Column("holder", JSON),  # that process; None after a clean stop
+    Column("plan", JSON),  # what a supervisor runs: the flow's stages, groups and settings
+)
+
+# Stages that run in one process, and who may commit for them. A generation belongs to one group.
+groups = Table(
+    "groups",
+    metadata,
+    Column("group", String, primary_key=True),
     Column("generation", Integer, nullable=False),
+    Column("stages", JSON, nullable=False),
+    Column("primary", String),  # the worker that drives the group; None while there is none
+    Column("members", JSON, nullable=False),  # workers that may commit: the primary and hot standbys
+    Column("asked", String),  # the primary that somebody wants to see replaced
+)
+
+# Processes that a supervisor has started for a group and not yet forgotten.
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker", String, primary_key=True),
+    Column("group", String, nullable=False),
+    Column("status", String, nullable=False),  # as protocols/supervision.py has it
     Column("holder", JSON),
+    Column("rehearsals", Integer, nullable=False),  # epochs run for practice while it stands by
+    Column("failure", JSON),  # why it failed
+    Column("started_ms", Integer, nullable=False),
 )
 
 stages = Table(
@@ -32,6 +59,9 @@ stages = Table(
     Column("head", Integer, nullable=False),  # the last committed epoch, -1 before the first
     Column("plan_version", Integer, nullable=False),  # raised whenever the open plan is written or replaced
     Column("state_schema", JSON),  # key, operator and types of the stored state; None without state
+    Column(
+        "orphaned", Integer, nullable=False, server_default="0"
+    ),  # 1 from a failure until the recovery from it
 )
 
 # How the state of a stage reads to a person: names, types, and how values are made of what is stored. Written when
@@ -132,6 +162,26 @@ cursors = Table(
     Column("input", String, primary_key=True),
     Column("processed", Integer, nullable=False),
     Column("needed", Integer, nullable=False),
+)
+
+# Files that a standby, or another reader that is no member of the group, reads just now.
+pins = Table(
+    "pins",
+    metadata,
+    Column("reader", String, nullable=False),
+    Column("kind", String, nullable=False),  # layer or segment
+    Column("id", Integer, nullable=False),
+    Column("until_ms", Integer, nullable=False),
+    Index("pins_reader", "reader"),
+)
+
+# How far every member of a group has computed a stage whose members keep in step.
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("worker", String, primary_key=True),
+    Column("epoch", Integer, nullable=False),
 )
 
 tiers = Table(

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection
 from holdfast.core.errors import StateSchemaError
 from holdfast.core.json import Json
 from holdfast.ledger import schema
+from holdfast.ledger.groups import join_group
 from holdfast.ledger.ledger import Ledger, record_event
 
 MAIN_BRANCH = 0
@@ -38,6 +39,7 @@ def register(
                 "plan_version": 0,
             }
             tx.execute(sa.insert(schema.stages).values(**values, state_schema=state_schema))
+            join_group(tx, generation, stage)
             record_event(tx, "stage added", "first run of this stage", stage=stage, generation=generation)
         elif row.state_schema != state_schema:
             _check_schema(stage, row.head, row.state_schema, state_schema)

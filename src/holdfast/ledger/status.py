@@ -14,9 +14,9 @@ from holdfast.core.moment import moment
 from holdfast.ledger import schema
 from holdfast.ledger.epochs import manifest_of, open_plan, stage_row
 from holdfast.ledger.files import cover, live_layers
-from holdfast.ledger.holder import Holder
 from holdfast.ledger.lag import Lag, lag_of, lags
 from holdfast.ledger.ledger import reading
+from holdfast.ledger.process import Process
 
 _EVENTS_SHOWN = 10
 _REFUSED_SHOWN = 10
@@ -26,7 +26,7 @@ def status(work_dir: Path) -> Json:
     """Holder, stages, cursors, sinks and the newest events of a flow."""
     with reading(work_dir) as tx:
         flow = tx.execute(sa.select(schema.flow)).one()
-        held = Holder(**flow.holder) if flow.holder else None
+        held = Process(**flow.holder) if flow.holder else None
         waiting = lags(tx)
         return {
             "flow": flow.name,

@@ -110,6 +110,19 @@ def link_or_copy(source: Path, target: Path) -> None:
             _copy_new(source, target)
 
 
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file; the target appears whole or not at all. The bytes are the caller's to fsync."""
+    draft = target.with_name(f".{target.name}.{new_attempt_id()}.tmp")
+    with _explained("copy", target):
+        _copy_new(source, draft)
+        try:
+            os.replace(draft, target)
+        except BaseException:
+            with suppress(OSError):
+                draft.unlink()
+            raise
+
+
 def rename_without_replacing(source: Path, target: Path) -> None:
     """Move a file or a directory in one step, unless the new name is taken (`TargetExistsError`)."""
     with _explained("rename", target):

@@ -1,12 +1,15 @@
-"""Carries committed files to the disk in the background and raises the safe point behind them.
+"""Carries committed files to further tiers in the background, and raises the safe points behind them.
 
-Invariants: an epoch is below the disk's safe point only when all its files, and their directories, have
-been fsynced; safe points have no gaps; a stage's `needed` cursors follow its safe point, so that an input
-is let go only when the state and the output made from it are durable.
+Invariants: an epoch is below a tier's safe point only when all its files, and their directories, have reached the
+tier; safe points have no gaps; a stage's `needed` cursors follow the slowest tier, so that an input is let go only
+when the state and the output made from it are where the stage's policy wants them. A tier is the disk under the work
+directory, or a mirror: another directory with the same files under the same names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -14,31 +17,81 @@ import sqlalchemy as sa
 from holdfast.core import crashpoints
 from holdfast.core.json import Json
 from holdfast.ledger import files, schema
-from holdfast.ledger.epochs import StageRow, own_row, plan_of
+from holdfast.ledger.epochs import StageRow, manifest_of, own_row, plan_of
 from holdfast.ledger.ledger import Ledger
-from holdfast.storage.atomic import fsync_dir, fsync_file
+from holdfast.storage.atomic import copy_whole, fsync_dir, fsync_file
 
-DISK = "disk"
+DISK, REPLICA, STANDBY = "disk", "replica", "standby"
+
+# The disk, for a stage whose layers stay behind: another policy later must not take them to be there.
+OUTPUT = "disk-output"
 
 
-def ship(ledger: Ledger, root: Path, stage: str, generation: int) -> bool:
-    """Make all committed epochs of a stage durable; whether there was anything to do."""
+@dataclass(frozen=True)
+class Route:
+    """How far a stage's files are carried."""
+
+    disk: bool = True
+    mirrors: Mapping[str, Path] = field(default_factory=dict)  # by tier
+    every: int = 1  # epochs that are carried to a mirror at a time
+    rebuilds: bool = (
+        False  # layers stay behind; inputs are kept for as long as an open bucket depends on them
+    )
+    practice: bool = False  # the newest rows of a port stay: standbys of its readers practise on them
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """In the order in which files reach them."""
+        here = OUTPUT if self.rebuilds else DISK
+        return (*((here,) if self.disk else ()), *self.mirrors)
+
+    def carry(self, root: Path, paths: Sequence[str]) -> None:
+        """Take files to all tiers, for a commit that must not come before."""
+        for tier in self.tiers:
+            self.carry_to(tier, root, paths)
+
+    def carry_to(self, tier: str, root: Path, paths: Sequence[str]) -> None:
+        """Take files to one tier."""
+        if tier in self.mirrors:
+            _mirror(root, self.mirrors[tier], paths)
+        else:
+            make_durable(root, paths)
+
+
+def ship(ledger: Ledger, root: Path, stage: str, generation: int, route: Route) -> bool:
+    """Carry all committed epochs of a stage as far as they go; whether there was anything to do."""
     with ledger.read() as tx:
         row = own_row(tx, stage, generation)
-        safe = files.safe_point(tx, stage, DISK)
-        paths = _unshipped(tx, row, safe)
-        plan = plan_of(tx, row, row.head)
-    if row.head <= safe:
+        safe = {tier: files.safe_point(tx, stage, tier) for tier in route.tiers}
+        due = {
+            tier: _unshipped(tx, row, at, layers=not route.rebuilds)
+            for tier, at in safe.items()
+            if row.head - at >= (route.every if tier in route.mirrors else 1)
+        }
+        settled_before = min(safe.values(), default=row.head)
+    if due:
+        crashpoints.reach("ship.before")
+    for tier, paths in due.items():
+        route.carry_to(tier, root, paths)
+    reached = {**safe, **dict.fromkeys(due, row.head)}
+    settled = min(reached.values(), default=row.head)
+    with ledger.read() as tx:
+        needed = _needed(tx, row, settled, route)
+        stale = files.needed_of(tx, row) != needed
+    if not due and (settled == settled_before and not stale):
         return False
-    crashpoints.reach("ship.before")
-    make_durable(root, paths)
-    needed = {name: int(stop) for name, (_, stop) in (plan or {"ranges": {}})["ranges"].items()}
-    files.raise_safe_point(ledger, row, DISK, row.head, needed)
-    crashpoints.reach("ship.after")
-    return True
+    files.settle(ledger, row, {tier: reached[tier] for tier in due}, needed)
+    if due:
+        crashpoints.reach("ship.after")
+    return bool(due)
 
 
-def make_durable(root: Path, paths: list[str]) -> None:
+def settled_epoch(tx: sa.Connection, row: StageRow, route: Route) -> int:
+    """The highest epoch whose files are all where the policy wants them."""
+    return min((files.safe_point(tx, row.stage, tier) for tier in route.tiers), default=row.head)
+
+
+def make_durable(root: Path, paths: Iterable[str]) -> None:
     """Fsync files, then every directory between them and the root, each once."""
     directories: dict[Path, None] = {}
     for path in paths:
@@ -51,16 +104,41 @@ def make_durable(root: Path, paths: list[str]) -> None:
         fsync_dir(directory)
 
 
-def _unshipped(tx: sa.Connection, row: StageRow, safe: int) -> list[str]:
-    """Files of epochs above the safe point; a merge makes its own files durable before it commits."""
-    layers, segments = schema.layers, schema.segments
+def _mirror(root: Path, mirror: Path, paths: Sequence[str]) -> None:
+    """Copy files that are not there yet, and see to it that they stay."""
+    for path in paths:
+        if not (mirror / path).exists():
+            (mirror / path).parent.mkdir(parents=True, exist_ok=True)
+            copy_whole(root / path, mirror / path)
+    make_durable(mirror, paths)
+
+
+def _needed(tx: sa.Connection, row: StageRow, settled: int, route: Route) -> dict[str, int]:
+    """By input, the first position that may be asked for again."""
+    if route.rebuilds:
+        depends = (manifest_of(tx, row, row.head) or {}).get("depends", [])
+        first = min((epoch for _, epoch in depends), default=None)
+        if first is not None:
+            return _positions(tx, row, first, 0)
+    return _positions(tx, row, settled, 1)
+
+
+def _positions(tx: sa.Connection, row: StageRow, epoch: int, end: int) -> dict[str, int]:
+    """Where the ranges of an epoch's plan start (0) or stop (1)."""
+    ranges = (plan_of(tx, row, epoch) or {"ranges": {}})["ranges"]
+    return {name: int(positions[end]) for name, positions in ranges.items()}
+
+
+def _unshipped(tx: sa.Connection, row: StageRow, safe: int, *, layers: bool) -> list[str]:
+    """Files of epochs above the safe point. A merge carries its own files before it commits, but only to the tiers
+    that its stage had then."""
+    table, segments = schema.layers, schema.segments
     runs = tx.execute(
-        sa.select(layers.c.runs).where(
-            layers.c.stage == row.stage,
-            layers.c.branch == row.branch,
-            layers.c.status == "live",
-            layers.c.last > safe,
-            layers.c.first == layers.c.last,
+        sa.select(table.c.runs).where(
+            table.c.stage == row.stage,
+            table.c.branch == row.branch,
+            table.c.status == "live",
+            table.c.last > safe,
         )
     ).scalars()
     written = tx.execute(
@@ -71,5 +149,5 @@ def _unshipped(tx: sa.Connection, row: StageRow, safe: int) -> list[str]:
             segments.c.epoch > safe,
         )
     ).scalars()
-    named: list[Json] = [file for group in (*runs, *written) for file in group]
+    named: list[Json] = [file for group in (*(runs if layers else ()), *written) for file in group]
     return [file["path"] for file in named]

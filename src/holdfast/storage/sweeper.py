@@ -14,11 +14,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from holdfast.core import crashpoints, limits
-from holdfast.ledger import files, schema
+from holdfast.ledger import files, pins, schema
 from holdfast.ledger.epochs import StageRow, own_row
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.retention import superseded, trimmed_below
-from holdfast.storage.shipper import DISK
+from holdfast.storage.shipper import Route, settled_epoch
 from holdfast.storage.workdir import DATA, attempt_directory
 
 
@@ -28,31 +28,33 @@ def sweep(
     stage: str,
     generation: int,
     consumers: Sequence[str],
-    *,
-    durable: bool,
+    route: Route,
     pinned: Collection[int],
 ) -> None:
     """Condemn what nobody needs, unlink what is condemned, and remove directories of attempts that are over."""
     with ledger.read() as tx:
         row = own_row(tx, stage, generation)
-        safe = files.safe_point(tx, stage, DISK) if durable else row.head
-        layers = superseded(files.live_layers(tx, row), safe, pinned)
+        safe = settled_epoch(tx, row, route)
+        others = pins.pinned(tx)
+        layers = superseded(files.live_layers(tx, row), safe, {*pinned, *others.layers})
         below = _needed_by_nobody(tx, row, consumers, safe)
-        segments = _segments_below(tx, row, below)
+        kept = {*others.segments, *(_newest_with_rows(tx, row) if route.practice else ())}
+        segments = [i for i in _segments_below(tx, row, below) if i not in kept]
         oldest = files.oldest_manifest(tx, row)
     if layers or segments:
         files.condemn(ledger, row, layers, segments)
         crashpoints.reach("sweep.after_condemn")
-    _unlink_condemned(ledger, root, row)
-    _remove_spent(ledger, root, row)
+    places = [root, *route.mirrors.values()]
+    _unlink_condemned(ledger, places, row)
+    _remove_spent(ledger, places, row)
     # In strides, so that a long-running flow does not pay a transaction for every epoch it forgets.
     if oldest is not None and below - oldest > 2 * limits.HISTORY_EPOCHS_MAX:
         files.fold_history(ledger, row, below - limits.HISTORY_EPOCHS_MAX)
 
 
-def sweep_strays(ledger: Ledger, root: Path) -> None:
+def sweep_strays(ledger: Ledger, root: Path, stages: Sequence[str]) -> None:
     """Remove directories that belong to no attempt: what a deposed process wrote after it was swept."""
-    found = [path for path in (root / DATA).glob("*/*") if path.is_dir()]
+    found = [path for stage in stages for path in (root / DATA / stage).glob("*") if path.is_dir()]
     with ledger.read() as tx:
         known = set(tx.execute(sa.select(schema.attempts.c.attempt)).scalars())
     for path in found:
@@ -80,22 +82,40 @@ def _segments_below(tx: sa.Connection, row: StageRow, below: int) -> list[int]:
     return list(found.scalars())
 
 
-def _unlink_condemned(ledger: Ledger, root: Path, row: StageRow) -> None:
+def _newest_with_rows(tx: sa.Connection, row: StageRow) -> list[int]:
+    """Of each port, the segments of the last epoch that wrote rows to it."""
+    table = schema.segments
+    live = table.c.stage == row.stage, table.c.branch == row.branch, table.c.status == "live"
+    newest = (
+        sa.select(table.c.port, sa.func.max(table.c.epoch).label("epoch"))
+        .where(*live, table.c.rows > 0)
+        .group_by(table.c.port)
+        .subquery()
+    )
+    found = tx.execute(
+        sa.select(table.c.id).where(*live, table.c.port == newest.c.port, table.c.epoch == newest.c.epoch)
+    )
+    return list(found.scalars())
+
+
+def _unlink_condemned(ledger: Ledger, places: Sequence[Path], row: StageRow) -> None:
     with ledger.read() as tx:
         layers, segments = files.condemned(tx, row.stage)
     for _, group in (*layers, *segments):
         for file in group:
-            (root / file["path"]).unlink(missing_ok=True)
+            for place in places:
+                (place / file["path"]).unlink(missing_ok=True)
             crashpoints.reach("sweep.mid")
     if layers or segments:
         files.forget(ledger, row.generation, [i for i, _ in layers], [i for i, _ in segments])
 
 
-def _remove_spent(ledger: Ledger, root: Path, row: StageRow) -> None:
+def _remove_spent(ledger: Ledger, places: Sequence[Path], row: StageRow) -> None:
     with ledger.read() as tx:
         spent = files.spent_attempts(tx, row)
     for attempt, _ in spent:
-        shutil.rmtree(root / attempt_directory(row.stage, attempt), ignore_errors=True)
+        for place in places:
+            shutil.rmtree(place / attempt_directory(row.stage, attempt), ignore_errors=True)
     done = [attempt for attempt, counted in spent if counted]
     if done:
         files.forget_attempts(ledger, row.generation, done)

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger import holder, schema
-from holdfast.ledger.holder import Holder
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.process import Process
 
 
-def hold_as(ledger: Ledger, other: Holder) -> None:
+def hold_as(ledger: Ledger, other: Process) -> None:
     holder.take(ledger, "flow")
     with ledger.unfenced_write() as tx:
         tx.execute(sa.update(schema.flow).values(holder=asdict(other)))
@@ -27,8 +27,7 @@ def hold_as(ledger: Ledger, other: Holder) -> None:
 def test_a_living_holder_is_named_and_kept(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         ledger = Ledger(tmp_path)
-        started = holder._start_time(process.pid)
-        hold_as(ledger, Holder(Holder.myself().host, process.pid, started or ""))
+        hold_as(ledger, Process.here(process.pid))
         with pytest.raises(LedgerError, match=f"process {process.pid} on .* --take-over"):
             holder.take(ledger, "flow")
         assert holder.take(ledger, "flow", by_force=True) == 2
@@ -39,19 +38,19 @@ def test_a_dead_holder_is_replaced_at_once(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     ledger = Ledger(tmp_path)
-    hold_as(ledger, Holder(Holder.myself().host, process.pid, "12345"))
+    hold_as(ledger, Process(Process.myself().host, process.pid, "12345"))
     assert holder.take(ledger, "flow") == 2
 
 
 def test_a_later_process_with_the_same_pid_is_not_the_holder(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    hold_as(ledger, replace(Holder.myself(), pid=os.getppid(), started="1"))
+    hold_as(ledger, replace(Process.myself(), pid=os.getppid(), started="1"))
     assert holder.take(ledger, "flow") == 2
 
 
 def test_a_holder_on_another_host_counts_as_living(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    hold_as(ledger, Holder("another-host.invalid", 1, "1"))
+    hold_as(ledger, Process("another-host.invalid", 1, "1"))
     with pytest.raises(LedgerError, match=r"another-host\.invalid"):
         holder.take(ledger, "flow")
 
@@ -132,17 +131,17 @@ def test_a_holder_stopped_inside_a_transaction_is_named_and_ended_by_force(
 
 def test_a_deposed_process_cannot_act_in_its_successors_name(tmp_path: Path) -> None:
     from holdfast.ledger import stages
-    from holdfast.storage.shipper import ship
+    from holdfast.storage.shipper import Route, ship
     from holdfast.storage.sweeper import sweep
 
     ledger = Ledger(tmp_path)
     mine = holder.take(ledger, "flow")
     stages.register(ledger, mine, "s", None, [])
-    assert not ship(ledger, tmp_path, "s", mine)
+    assert not ship(ledger, tmp_path, "s", mine, Route())
     holder.take(ledger, "flow", by_force=True)
     for act in (
-        lambda: ship(ledger, tmp_path, "s", mine),
-        lambda: sweep(ledger, tmp_path, "s", mine, [], durable=True, pinned=()),
+        lambda: ship(ledger, tmp_path, "s", mine, Route()),
+        lambda: sweep(ledger, tmp_path, "s", mine, [], Route(), ()),
         lambda: ledger.refuse_deposed(mine),
     ):
         with pytest.raises(FencedError, match="generation 1 was deposed"):

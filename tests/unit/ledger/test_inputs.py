@@ -23,7 +23,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     opened = Ledger(tmp_path)
     assert holder.take(opened, "flow") == 1
     stages.register(opened, 1, "totals", None, ["source:in"])
-    inputs.add_items(opened, 1, "in", OLD)
+    inputs.add_items(opened, 1, {"in": OLD})
     yield opened
     opened.close()
 
@@ -85,7 +85,7 @@ def test_a_quarantine_that_is_new_begins_where_the_source_was_read_to(ledger: Le
 
 def test_status_counts_what_was_refused_and_says_why(ledger: Ledger, tmp_path: Path) -> None:
     refused = [Item(f"r{n:02d}", None, 5, {"bytes": 5, "refused": f"reason {n}"}) for n in range(12)]
-    inputs.add_items(ledger, 1, "in", refused)
+    inputs.add_items(ledger, 1, {"in": refused})
     found = status(tmp_path)["sources"]["in"]
     assert (found["items"], found["rows"], found["refused"]["items"]) == (15, 30, 12)
     assert len(found["refused"]["newest"]) == 10
