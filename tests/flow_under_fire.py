@@ -12,6 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import holdfast as hf
+from holdfast.flow.policies import Policy
+
+# What a process that runs the flow alone does about its own death, by stage; the others have the default.
+ALONE = {"windows": hf.upstream_backup(), "few": hf.strong_production()}
 
 ROWS_PER_FILE = 450
 REPEATED = 50
@@ -22,20 +26,29 @@ _MINUTE_US = 60_000_000
 _START_US = 1_774_738_800_000_000
 
 
-def build(home: Path) -> hf.Flow:
+def build(home: Path, recover: dict[str, Policy] | None = None) -> hf.Flow:
+    """The flow, with a recovery policy by stage where it is not to have the default one."""
     flow = hf.Flow("under-fire")
+    policies = {name: hf.no_sync() for name in ("unique", "totals", "windows", "few")} | (recover or {})
     database = f"sqlite:///{home / 'out.db'}"
     rows = flow.source("rows", hf.files(str(home / "in"), schema=SCHEMA, max_files_per_epoch=1))
     kept = rows.transform(lambda df: df.where("v % 10 != 0"))
     unique = (
-        kept.dedup("id", time="ts", within="1 hour").named("unique").late_to(hf.parquet(str(home / "late")))
+        kept.dedup("id", time="ts", within="1 hour")
+        .named("unique")
+        .recover(policies["unique"])
+        .late_to(hf.parquet(str(home / "late")))
     )
     unique.group_by("k", "s").agg(total=hf.sum("v"), n=hf.count(), hi=hf.max("x"), mean=hf.avg("x")).named(
         "totals"
-    ).to(hf.parquet(str(home / "totals"))).to(hf.table(database, "totals", key=["k", "s"]))
+    ).recover(policies["totals"]).to(hf.parquet(str(home / "totals"))).to(
+        hf.table(database, "totals", key=["k", "s"])
+    )
     windows = unique.group_by("s").window("ts", tumbling="2 minutes", late="1 minute")
-    windows.agg(total=hf.sum("v"), n=hf.count()).named("windows").to(hf.parquet(str(home / "windows")))
-    kept.transform(lambda df: df.where("k < 20").select("k", "v")).named("few").to(
+    windows.agg(total=hf.sum("v"), n=hf.count()).named("windows").recover(policies["windows"]).to(
+        hf.parquet(str(home / "windows"))
+    )
+    kept.transform(lambda df: df.where("k < 20").select("k", "v")).named("few").recover(policies["few"]).to(
         hf.parquet(str(home / "few"))
     ).to(hf.table(database, "few"))
     return flow
@@ -75,7 +88,7 @@ if __name__ == "__main__":
     parser.add_argument("--take-over", action="store_true")
     parser.add_argument("--master", default="local[2]")
     given = parser.parse_args()
-    report = build(given.home).run(
+    report = build(given.home, ALONE).run(
         given.home / "work",
         until_idle=True,
         master=given.master,

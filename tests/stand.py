@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -18,6 +19,7 @@ from batch import assert_same_rows, batch, last_per_key, write_files
 from flow_under_fire import LATE_US, ROWS_PER_FILE, table
 
 FLOW = Path(__file__).with_name("flow_under_fire.py")
+POWER = Path(__file__).with_name("power.py")
 SECONDS_MAX = 240
 
 
@@ -35,9 +37,11 @@ class Stand:
         )
         self.files += files
 
-    def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, fsyncs: Path | None = None, **env: str) -> subprocess.Popen[str]:
+        """Run the flow; with `fsyncs`, what it fsyncs is noted there."""
+        noting = [str(POWER), str(fsyncs)] if fsyncs else []
         process = subprocess.Popen(
-            [sys.executable, str(FLOW), str(self.home), *arguments],
+            [sys.executable, *noting, str(FLOW), str(self.home), *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(FLOW.parent), *sys.path]), **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -46,9 +50,9 @@ class Stand:
         self._started.append(process)
         return process
 
-    def run(self, *arguments: str, **env: str) -> tuple[int, str]:
+    def run(self, *arguments: str, fsyncs: Path | None = None, **env: str) -> tuple[int, str]:
         """Run to the end; the exit status and all that was said."""
-        process = self.start(*arguments, **env)
+        process = self.start(*arguments, fsyncs=fsyncs, **env)
         out, err = process.communicate(timeout=SECONDS_MAX)
         return process.returncode, out + err
 
@@ -78,6 +82,33 @@ class Stand:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, "the flow makes no progress"
             time.sleep(0.02)
+
+    def processed(self, consumer: str, name: str) -> int:
+        """How far a consumer has read an input."""
+        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=30)) as ledger:
+            query = "select processed from cursors where consumer = ? and input = ?"
+            row = ledger.execute(query, (consumer, name)).fetchone()
+        return int(row[0]) if row else 0
+
+    def manifests(self, stage: str) -> list[dict]:
+        """The manifests of a stage, in order."""
+        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=30)) as ledger:
+            query = "select body from manifests where stage = ? order by epoch"
+            return [json.loads(body) for (body,) in ledger.execute(query, (stage,))]
+
+    def all_is_out(self) -> bool:
+        """Whether every file that was fed has gone through every stage to every sink."""
+        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=30)) as ledger:
+            found = ledger.execute("select consumer, input, processed from cursors").fetchall()
+            heads = dict(ledger.execute("select stage, head from stages").fetchall())
+        ends = {f"channel:{stage}.": head + 1 for stage, head in heads.items()}
+        ends["source:rows"] = self.files
+        behind = [
+            (consumer, name)
+            for consumer, name, processed in found
+            if processed < next(end for start, end in ends.items() if name.startswith(start))
+        ]
+        return len(found) >= 10 and not behind
 
     def is_locked(self) -> bool:
         """Whether a process stands inside a write transaction, of the ledger or of the tables."""

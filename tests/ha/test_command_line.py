@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from batch import read_sink, write_files
+from holdfast.ledger.roster import roster
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 FLOW = """
@@ -117,16 +118,19 @@ def test_sigterm_is_a_clean_stop_and_the_next_run_goes_on(home: Path) -> None:
         running = json.loads(holdfast(home, "state", "sums", "--json").stdout)
         assert {row["k"]: row["s"] for row in running["rows"]} == {1: 6, 2: 6, None: 30}
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
         assert "Stopped" in out
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
+            for worker in roster(home / "work")["groups"]["main"]["workers"]:
+                os.kill(worker["process"]["pid"], signal.SIGKILL)
     found = json.loads(holdfast(home, "status", "--work-dir", "work", "--json").stdout)
     assert found["holder"] is None
-    assert found["events"][-1]["reason"] == "clean stop"
+    kinds = [event["kind"] for event in found["events"]]
+    assert kinds[-2:] == ["left", "released"], "the worker should have stopped cleanly, then its supervisor"
 
 
 def test_mistakes_are_told_in_one_paragraph(home: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.bench import dedup, growth, join, state, windows
+from holdfast.bench import dedup, growth, join, policies, recovery, state, windows
 
 
 def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
@@ -49,3 +50,39 @@ def test_join_compares_holdfast_with_sparks_stream_stream_join(spark: SparkSessi
     found = json.loads((tmp_path / "join.json").read_text())
     assert set(found["figures"]) >= set(join.BARS)
     assert [len(run["seconds"]) for run in found["runs"]] == [2] * 3
+
+
+def test_policies_are_compared_with_gap(spark: SparkSession, tmp_path: Path) -> None:
+    policies.run(
+        tmp_path / "policies.json", directory=tmp_path / "data", quick=True, cases=["no_sync"], spark=spark
+    )
+    found = json.loads((tmp_path / "policies.json").read_text())
+    assert set(found["figures"]) >= {*policies.BARS, "gap_p99_s"}
+    [pair] = found["runs"]
+    assert [len(pair[side]["seconds"]) for side in ("own", "gap")] == [2, 2]
+    assert found["figures"]["gap_cpu_s_per_m_rows"] > 0
+    assert found["figures"]["gap_written_mb_per_m_rows"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_policy_with_a_standby_is_measured_as_a_command(spark: SparkSession, tmp_path: Path) -> None:
+    policies.run(
+        tmp_path / "policies.json", directory=tmp_path, quick=True, cases=["active_standby"], spark=spark
+    )
+    found = json.loads((tmp_path / "policies.json").read_text())
+    assert found["figures"]["active_standby_over_gap"] > 0
+    [run] = found["runs"]
+    assert min(len(run[side]["seconds"]) for side in ("own", "gap")) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_recovery_kills_a_primary_and_times_its_successor(tmp_path: Path) -> None:
+    recovery.run(tmp_path / "recovery.json", directory=tmp_path / "data", quick=True, sides=["no_sync_warm"])
+    found = json.loads((tmp_path / "recovery.json").read_text())
+    [kill] = found["runs"]
+    assert kill["policy"] == "no_sync(members=2)"
+    assert 0 < kill["detection_s"] < kill["first_epoch_s"] < kill["gap_s"]
+    assert found["figures"]["warm_first_epoch_s"] == kill["first_epoch_s"]
+    assert list((tmp_path / "data").iterdir()) == [], "the scratch directory should be gone"

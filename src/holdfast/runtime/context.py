@@ -12,11 +12,14 @@ from threading import Event, Lock
 
 from pyspark.sql import SparkSession
 
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.flow.policies import Persist, Policy, Resume
+from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.progress import Progress
 from holdfast.sources.contract import Source
 from holdfast.spark.bind import BoundStage
+from holdfast.storage.shipper import DISK, REPLICA, STANDBY, Route
 
 
 class Pins:
@@ -71,31 +74,92 @@ class Runtime:
     spark: SparkSession
     ledger: Ledger
     root: Path
-    generation: int
+    generation: int  # of the group; raised for those that stay when a member is expelled
     tasks: int
     progress: Progress
+    worker: str  # this process, as the ledger calls it
+    group: str
+    own: tuple[str, ...]  # the stages of the group, in the order of the flow; the others are only read
     direct: bool = True  # whether tasks may read files themselves
     alarm: Alarm = field(default_factory=Alarm)
     pins: Pins = field(default_factory=Pins)
     stopping: Event = field(default_factory=Event)
     repairing: Lock = field(default_factory=Lock)
+    leads: bool = False  # whether this worker drives its group
     draining: Event = field(default_factory=Event)  # the input is taken to have ended
+    closing: Event = field(default_factory=Event)  # no new epoch is begun
+    computing: set[str] = field(default_factory=set)  # stages with an epoch under way
     heard: dict[str, float] = field(default_factory=dict)  # by source, when it last had something new
     tags: set[str] = field(default_factory=set)
 
     @property
-    def durable(self) -> bool:
-        """Whether files are carried to the disk: a flow that survives only its process does without."""
-        return self.plan.survives != "process"
+    def own_stages(self) -> list[BoundStage]:
+        """The stages that this worker runs, or would run."""
+        return [self.stages[name] for name in self.own]
+
+    @property
+    def own_sinks(self) -> list[SinkSpec]:
+        """The sinks of these stages."""
+        return [sink for sink in self.plan.sinks if sink.stage in self.own]
+
+    @property
+    def own_sources(self) -> list[str]:
+        """The sources that this worker looks at: each is the business of the group that reads it first."""
+        readers = [
+            (origin.name, stage.name)
+            for stage in self.plan.stages
+            for origin in stage.inputs
+            if origin.kind == "source"
+        ]
+        first = {name: stage for name, stage in reversed(readers)}
+        return [name for name in self.sources if first.get(name) in self.own]
+
+    def policy(self, stage: str) -> Policy:
+        """How a stage recovers."""
+        return self.stages[stage].spec.policy
 
     def silent_us(self, source: str) -> int:
         """How long a source has had nothing new for this process."""
         return int((time.monotonic() - self.heard.get(source, self.progress.started)) * 1e6)
 
+    def route(self, stage: str) -> Route:
+        """How far a stage's files are carried."""
+        policy, practice = self.policy(stage), self._is_practised_on(stage)
+        if policy.resume is Resume.DELTA:
+            mirrors = {STANDBY: self.root / STANDBY}
+            return Route(disk=False, mirrors=mirrors, every=policy.every, practice=practice)
+        if policy.persist is Persist.NEVER:
+            rebuilds = policy.resume is Resume.REBUILD
+            disk = rebuilds and self.plan.survives != "process"
+            return Route(disk=disk, rebuilds=rebuilds, practice=practice)
+        mirrors = {REPLICA: Path(self.plan.replica)} if REPLICA in policy.tiers and self.plan.replica else {}
+        return Route(DISK in policy.tiers, mirrors, practice=practice)
+
+    def _is_practised_on(self, stage: str) -> bool:
+        """Whether a stage that reads this one has a standby."""
+        readers = [
+            name
+            for kind, _, name in (c.partition(":") for c in self.plan.consumers(stage))
+            if kind == "stage"
+        ]
+        groups_of_readers = {self.plan.group_of(reader) for reader in readers}
+        return any(
+            policy.members > 1 for group in groups_of_readers for policy in self.plan.policies_of(group)
+        )
+
+    def is_member(self) -> bool:
+        """Whether this worker may still commit; if so, it knows the group's generation from here on."""
+        with self.ledger.read() as tx:
+            row = groups.group_row(tx, self.group)
+        if row is None or self.worker not in row.members:
+            return False
+        self.generation = row.generation
+        return True
+
     @contextmanager
     def tagged(self, stage: str, what: str) -> Iterator[str]:
         """A tag for the Spark jobs of one attempt, by which a stop interrupts them."""
-        tag = f"holdfast-{self.plan.name}-{stage}-{what}-{self.generation}"
+        tag = f"holdfast-{self.plan.name}-{stage}-{what}-{self.worker}-{self.generation}"
         self.tags.add(tag)
         try:
             yield tag

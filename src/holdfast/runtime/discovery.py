@@ -11,12 +11,14 @@ from holdfast.sources.contract import Mendable
 
 
 class Discovery:
-    """The discoveries of one run."""
+    """The discoveries of one run. A source that other workers read too is the business of one of them."""
 
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
-        with rt.ledger.read() as tx:
-            self._known = {name: ledger_inputs.known_identities(tx, name) for name in rt.sources}
+        self._own = rt.own_sources
+        self._known: dict[str, set[str]] = {}
+        for name in rt.sources:
+            self._read(name)
 
     def take_mended(self) -> None:
         """Take items as they are now, if no committed epoch has read them: somebody may have mended them.
@@ -24,7 +26,8 @@ class Discovery:
         Only before the loops start: no attempt of this process is under way, and none of another can commit.
         """
         rt = self._rt
-        for name, source in rt.sources.items():
+        for name in self._own:
+            source = rt.sources[name]
             if not isinstance(source, Mendable):
                 continue
             with rt.ledger.read() as tx:
@@ -40,13 +43,33 @@ class Discovery:
         All sources are looked at before the loops are told of any, so that a stage with several takes of each.
         """
         rt = self._rt
-        found = {name: source.discover(self._known[name]) for name, source in rt.sources.items()}
+        found = {name: rt.sources[name].discover(self._known[name]) for name in self._own}
         new = {name: items for name, items in found.items() if items}
+        if new:
+            ledger_inputs.add_items(rt.ledger, rt.generation, new)
+            crashpoints.reach("discover.after")
         for name, items in new.items():
-            ledger_inputs.add_items(rt.ledger, rt.generation, name, items)
             self._known[name].update(item.identity for item in items)
             rt.heard[name] = time.monotonic()
-            crashpoints.reach("discover.after")
-        if new:
+        others = [name for name in rt.sources if name not in self._own and self._read(name)]
+        if new or others:
             rt.alarm.ring()
         return bool(new)
+
+    def is_complete(self) -> bool:
+        """Whether no source has more than is written down, those of other workers included."""
+        rt = self._rt
+        others = [name for name in rt.sources if name not in self._own]
+        if any(rt.sources[name].discover(self._known[name]) for name in others):
+            return False
+        return not any(source.more_to_come() for source in rt.sources.values())
+
+    def _read(self, name: str) -> bool:
+        """Learn from the ledger what is known of a source; whether it is more than before."""
+        rt = self._rt
+        with rt.ledger.read() as tx:
+            if name in self._known and ledger_inputs.number_of_items(tx, name) == len(self._known[name]):
+                return False
+            self._known[name] = ledger_inputs.known_identities(tx, name)
+        rt.heard[name] = time.monotonic()
+        return True

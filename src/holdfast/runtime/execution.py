@@ -24,7 +24,6 @@ from holdfast.spark.task import TaskPlan
 from holdfast.state.layer import LayerInfo
 from holdfast.state.run import LostFileError, RunInfo
 from holdfast.storage.inspection import fault
-from holdfast.storage.workdir import attempt_directory
 
 Scratch = Callable[[Input, int], list[Json]]
 
@@ -34,11 +33,11 @@ def execute(
     stage: BoundStage,
     plan: EpochPlan,
     epoch: int,
-    attempt: str,
+    directory: str,
     spine: Sequence[LayerInfo],
     scratch: Scratch | None = None,
 ) -> Outcome:
-    """One attempt at an epoch on a given base state; nothing it writes is visible yet.
+    """One attempt at an epoch on a given base state; nothing that it writes to the directory is visible yet.
 
     `scratch` gives the segments of epochs that a channel no longer keeps; without it, they are an error.
     """
@@ -47,7 +46,6 @@ def execute(
         reads = (_files if plan.direct and stage.direct else _frames)(rt, stage, plan, scratch)
     shape = Shape(plan.boundaries, plan.aggregate_first)
     times = Times(plan.watermark_us, plan.now_ms * 1_000, epoch)
-    directory = attempt_directory(stage.name, attempt)
     task_plan = TaskPlan(str(rt.root), directory, shape, tuple(spine), plan.floor, times)
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
         return run_epoch(rt.spark, stage, reads, task_plan, tag)

@@ -1,7 +1,7 @@
 """Merges the layers of stages, one merge at a time, in steps of bounded size, beside the epochs.
 
-A merge is not an epoch: it changes which files hold a state, never the state. Its files are durable before
-it commits, so the safe point can pass over it.
+A merge is not an epoch: it changes which files hold a state, never the state. Its files have reached all tiers before
+it commits, so the safe points can pass over it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from holdfast.spark.epoch import SparkJobError, sum_of
 from holdfast.spark.merge import MergeStep, run_merge_step
 from holdfast.state.merge import merge_ranges
 from holdfast.state.run import LostFileError
-from holdfast.storage.shipper import make_durable
 from holdfast.storage.workdir import attempt_directory
 
 
@@ -49,7 +48,7 @@ class Merger:
 
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
-        self._stages = [stage for stage in rt.stages.values() if stage.operator is not None]
+        self._stages = [stage for stage in rt.own_stages if stage.operator is not None]
         self._failures = 0
 
     def step(self) -> bool:
@@ -111,9 +110,8 @@ class Merger:
         )
         with self._rt.tagged(merge.stage.name, f"merge-{merge.inputs[-1].last}") as tag:
             runs = run_merge_step(self._rt.spark, step, tag)
-        if self._rt.durable:
-            # Step by step: one large flush at the end would hold up the ledger's own small ones.
-            make_durable(self._rt.root, [run["path"] for run in runs])
+        # Step by step: one large flush at the end would hold up the ledger's own small ones.
+        self._rt.route(merge.stage.name).carry(self._rt.root, [run["path"] for run in runs])
         merge.runs += runs
         del merge.ranges[: len(ranges)]
         merge.steps += 1

@@ -1,41 +1,123 @@
 """Replay is not rollback: lost files of committed epochs are made again by the plans that made them.
 
 Invariants: a loss is in the ledger before anything is done about it; a replay commits only in the place of
-what is marked lost, in the same branch, and only with equal digests. State that was merged away is rebuilt
-from the newest epoch that is still whole below it, and input that was let go is made again by replaying its
-producer, in scratch. What cannot be made again stops the flow and says why.
+what is marked lost, in the same branch, and only with equal digests. What a mirror holds whole is brought back
+instead of replayed, and what a stage with `gap()` has lost is skipped. State that was merged away is rebuilt from the newest epoch that is still whole below it, and input
+that was let go is made again by replaying its producer, in scratch. What cannot be made again stops the flow and says
+why. Files of a stage that another worker runs are marked lost, and waited for.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
-from holdfast.core import crashpoints
+from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FlowError, HoldfastError, StorageError
 from holdfast.core.json import Json
 from holdfast.flow.planner import Input
+from holdfast.flow.policies import Resume
 from holdfast.ledger import epochs, files
 from holdfast.ledger.files import LayerRow
+from holdfast.ledger.skips import give_up_segments
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.execution import execute, layer_info
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome
 from holdfast.state.run import LostFileError
-from holdfast.storage.inspection import inspect
+from holdfast.storage.atomic import copy_whole
+from holdfast.storage.inspection import fault, inspect
 from holdfast.storage.shipper import make_durable
 from holdfast.storage.sweeper import sweep
+from holdfast.storage.workdir import DATA, attempt_directory
 
 
 def repair(rt: Runtime, cause: LostFileError | None = None) -> int:
     """Find what is lost in all stages and make it again, producers first; how many epochs were repaired."""
+    producer = _stage_of(rt, cause)
+    if cause and producer and producer not in rt.own:
+        _wait_for_its_worker(rt, producer, cause)
+        return 0
     with rt.repairing:
-        marked = sum(_mark(rt, name, cause.path if cause else None) for name in rt.stages)
+        marked = sum(_mark(rt, name, cause.path if cause else None) for name in rt.own)
+        restored = sum(_restore(rt, name) for name in rt.own)
+        restored += sum(_given_up(rt, name) for name in rt.own)
         with closing(_Replays(rt)) as replays:
-            repaired = sum(replays.of(name).repair() for name in rt.stages)
-    if cause and not marked and not repaired:
+            repaired = sum(replays.of(name).repair() for name in rt.own)
+    if cause and not marked and not restored and not repaired:
         raise cause
     return repaired
+
+
+def needs_repair(rt: Runtime) -> bool:
+    """Whether anybody has marked files of this worker's stages as lost."""
+    with rt.ledger.read() as tx:
+        rows = [epochs.stage_row(tx, name) for name in rt.own]
+        return any(files.lost_epochs(tx, row) for row in rows)
+
+
+def _stage_of(rt: Runtime, cause: LostFileError | None) -> str | None:
+    """Whose file a reader missed: paths are data/STAGE/ATTEMPT/NAME."""
+    parts = cause.path.split("/") if cause else []
+    return parts[1] if len(parts) > 1 and parts[0] == DATA and parts[1] in rt.stages else None
+
+
+def _wait_for_its_worker(rt: Runtime, producer: str, cause: LostFileError) -> None:
+    """A reader that misses a file of another worker's stage marks it lost; that worker makes it again."""
+    losses = inspect(rt.ledger, rt.root, producer)
+    with rt.ledger.read() as tx:
+        row = epochs.stage_row(tx, producer)
+    if losses:
+        files.mark_lost(rt.ledger, row, losses.layers, losses.segments, "; ".join(losses.reasons[:20]))
+    deadline = time.monotonic() + limits.REPAIR_MS_MAX / 1000
+    while not rt.stopping.wait(limits.POLL_MS / 1000):
+        with rt.ledger.read() as tx:
+            row = epochs.stage_row(tx, producer)
+            if not files.lost_epochs(tx, row):
+                return
+        if time.monotonic() > deadline:
+            raise cause
+
+
+def _restore(rt: Runtime, stage: str) -> int:
+    """Bring back from mirrors what is lost and whole there; how many layers and segments that was."""
+    with rt.ledger.read() as tx:
+        row = epochs.own_row(tx, stage, rt.generation)
+        layers = [(layer.id, layer.runs) for layer in files.lost_layers(tx, row)]
+        segments = files.lost_segments(tx, row)
+    total = 0
+    for tier, mirror in rt.route(stage).mirrors.items():
+        found = [[i for i, group in kind if _brought_back(rt, mirror, group)] for kind in (layers, segments)]
+        if any(found):
+            files.mark_found(rt.ledger, row, found[0], found[1], f"tier {tier}")
+        layers = [(i, group) for i, group in layers if i not in found[0]]
+        segments = [(i, group) for i, group in segments if i not in found[1]]
+        total += len(found[0]) + len(found[1])
+    return total
+
+
+def _given_up(rt: Runtime, stage: str) -> int:
+    """A stage that skips what it loses does not make rows again that its consumers had not read."""
+    if rt.policy(stage).resume is not Resume.SKIP:
+        return 0
+    with rt.ledger.read() as tx:
+        row = epochs.own_row(tx, stage, rt.generation)
+    return give_up_segments(rt.ledger, row)
+
+
+def _brought_back(rt: Runtime, mirror: Path, group: Sequence[Json]) -> bool:
+    """Whether all files of a layer or segment are whole in a mirror, and now here again."""
+    if any(fault(mirror, file, deep=True) for file in group):
+        return False
+    for file in group:
+        target = rt.root / str(file["path"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy_whole(mirror / str(file["path"]), target)
+    make_durable(rt.root, [str(file["path"]) for file in group])
+    return True
 
 
 def _mark(rt: Runtime, stage: str, named: str | None) -> int:
@@ -50,8 +132,8 @@ def _mark(rt: Runtime, stage: str, named: str | None) -> int:
     if ids or losses.segments:
         reasons = losses.reasons or [f"{named} cannot be read"]
         files.mark_lost(rt.ledger, row, ids, losses.segments, "; ".join(reasons[:20]))
-    consumers = rt.plan.consumers(stage)
-    sweep(rt.ledger, rt.root, stage, rt.generation, consumers, durable=rt.durable, pinned=rt.pins.held())
+    consumers, pinned = rt.plan.consumers(stage), rt.pins.held()
+    sweep(rt.ledger, rt.root, stage, rt.generation, consumers, rt.route(stage), pinned)
     return len(ids) + len(losses.segments)
 
 
@@ -85,7 +167,13 @@ class _StageReplay:
         self._rt = replays.rt
         self._stage = stage
         with self._rt.ledger.read() as tx:
-            self._row = epochs.own_row(tx, stage.name, self._rt.generation)
+            # The replay of another worker's stage is only a step on the way: nothing of it is committed.
+            own = stage.name in self._rt.own
+            self._row = (
+                epochs.own_row(tx, stage.name, self._rt.generation)
+                if own
+                else epochs.stage_row(tx, stage.name)
+            )
             self._layers = files.live_layers(tx, self._row)
             self._lost_segments = set(files.lost_epochs(tx, self._row))
         self._lost_state = set(self._uncovered()) if stage.operator is not None else set()
@@ -97,7 +185,15 @@ class _StageReplay:
         lost = sorted(self._lost_state | self._lost_segments)
         for epoch in lost:
             self._commit(epoch, self.outcome(epoch))
+        self._let_go_of_lost_layers()
         return len(lost)
+
+    def _let_go_of_lost_layers(self) -> None:
+        """The state is whole without them: they were made again, or merged layers stand in for them."""
+        with self._rt.ledger.read() as tx:
+            ids = [layer.id for layer in files.lost_layers(tx, self._row)]
+        if ids:
+            files.condemn(self._rt.ledger, self._row, ids, [])
 
     def outcome(self, epoch: int) -> Outcome:
         """What the recorded plan of an epoch gives, found equal to what it gave the first time."""
@@ -129,7 +225,8 @@ class _StageReplay:
         infos = [layer_info(layer) for layer in spine]
         with rt.pins.hold([layer.id for layer in spine]):
             try:
-                outcome = execute(rt, self._stage, plan, epoch, attempt, infos, self._replays.segments)
+                directory = attempt_directory(self._stage.name, attempt)
+                outcome = execute(rt, self._stage, plan, epoch, directory, infos, self._replays.segments)
             except HoldfastError as error:
                 raise self._hopeless(epoch, error.message) from error
         if outcome.digests != digests:
@@ -140,10 +237,9 @@ class _StageReplay:
     def _commit(self, epoch: int, outcome: Outcome) -> None:
         segments = outcome.segment_rows if epoch in self._lost_segments else {}
         layer = outcome.layer if epoch in self._lost_state else None
-        if self._rt.durable:
-            # The epoch may be below the safe point, which says that its files are on the disk.
-            named = [*(layer or {"runs": []})["runs"], *(f for s in segments.values() for f in s["files"])]
-            make_durable(self._rt.root, [file["path"] for file in named])
+        # The epoch may be below a safe point, which says that its files have reached the tier.
+        named = [*(layer or {"runs": []})["runs"], *(f for s in segments.values() for f in s["files"])]
+        self._rt.route(self._stage.name).carry(self._rt.root, [file["path"] for file in named])
         crashpoints.reach("repair.before_commit")
         files.commit_repair(self._rt.ledger, self._row, self._attempts[epoch], epoch, layer, segments)
         self._rt.progress.stage(self._stage.name).repairs += 1

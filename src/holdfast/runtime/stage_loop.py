@@ -2,27 +2,34 @@
 
 Invariants: one open plan at a time, finished before another is made; an attempt that fails leaves nothing
 visible, and is tried again a bounded number of times; a lost file is repaired before the attempt is tried
-again, and costs no try.
+again, and costs no try. Members of a group that compute the same epoch race: the first to record a plan or to commit
+wins, and the others compare what they have with what won.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from holdfast.core import crashpoints, limits
-from holdfast.core.errors import HoldfastError
-from holdfast.ledger import epochs, files
+from holdfast.core.errors import FencedError, FlowError, HoldfastError
+from holdfast.core.json import Json
+from holdfast.flow.policies import Persist, Resume, Standby
+from holdfast.ledger import epochs, replicas
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.event_time import event_time_of
 from holdfast.runtime.execution import execute, layer_info
+from holdfast.runtime.pinning import base_state
 from holdfast.runtime.planning import frontier_of_inputs, next_plan
 from holdfast.runtime.progress import EpochSample
+from holdfast.runtime.recovery import open_buckets
 from holdfast.runtime.repair import repair
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, SparkJobError
 from holdfast.state.run import LostFileError
+from holdfast.storage.workdir import attempt_directory
 
 
 class StageLoop:
@@ -31,11 +38,26 @@ class StageLoop:
     def __init__(self, rt: Runtime, stage: BoundStage) -> None:
         self._rt = rt
         self._stage = stage
+        self._policy = stage.spec.policy
+        self._lockstep = self._policy.lockstep
+        self._stumbles = 0  # in a row
 
     def step(self) -> bool:
         """Finish one epoch if there is one to do; whether there was."""
-        started = time.perf_counter()
-        planned = self._planned()
+        self._rt.computing.add(self._stage.name)
+        try:
+            return self._step()
+        finally:
+            self._rt.computing.discard(self._stage.name)
+
+    def _step(self) -> bool:
+        started, generation = time.perf_counter(), self._rt.generation
+        try:
+            planned = self._planned()
+        except FencedError:
+            if self._is_beaten(generation):
+                return True
+            raise
         if planned is None:
             return False
         row, plan, attempt = planned
@@ -43,16 +65,21 @@ class StageLoop:
             outcome, attempt = self._run(row, plan, attempt)
             self._commit(row, plan, attempt, outcome, started)
         except HoldfastError as error:
+            if self._is_excused(row, error):
+                return True
             raise error.at(stage=self._stage.name, epoch=row.head + 1) from error.__cause__
         return True
 
     def _planned(self) -> tuple[StageRow, EpochPlan, str] | None:
         rt, stage = self._rt, self._stage
+        if rt.closing.is_set():
+            return None
         with rt.ledger.read() as tx:
             row = epochs.own_row(tx, stage.name, rt.generation)
             body = epochs.open_plan(tx, row)
             plan = EpochPlan.from_json(body) if body else next_plan(rt, tx, stage, row)
-        if plan is None:
+            waits = self._lockstep and not body and not replicas.all_have(tx, row, rt.group)
+        if plan is None or waits:
             return None
         crashpoints.reach("plan.before")
         if body and plan.fingerprint == stage.fingerprint:
@@ -70,6 +97,8 @@ class StageLoop:
             try:
                 return self._try(row, plan, attempt), attempt
             except (LostFileError, SparkJobError) as error:
+                if not self._rt.leads or self._is_overtaken(row):
+                    raise
                 epochs.close_attempt(self._rt.ledger, row, attempt)
                 if isinstance(error, LostFileError):
                     repair(self._rt, error)
@@ -80,16 +109,14 @@ class StageLoop:
                 attempt = epochs.open_attempt(self._rt.ledger, row, "epoch", row.head + 1)
 
     def _try(self, row: StageRow, plan: EpochPlan, attempt: str) -> Outcome:
-        rt, epoch = self._rt, row.head + 1
-        with rt.ledger.read() as tx:
-            spine, reached = files.cover(files.live_layers(tx, row), epoch - 1)
-        if self._stage.operator is not None and reached != epoch:
-            raise LostFileError(f"layer of {self._stage.name} epoch {reached}", "it was marked lost")
-        with rt.pins.hold([layer.id for layer in spine]):
-            return execute(rt, self._stage, plan, epoch, attempt, [layer_info(layer) for layer in spine])
+        stage, directory = self._stage, attempt_directory(self._stage.name, attempt)
+        with base_state(self._rt, stage, row, plan) as spine:
+            layers = [layer_info(layer) for layer in spine]
+            return execute(self._rt, stage, plan, row.head + 1, directory, layers)
 
     def _commit(self, row: StageRow, plan: EpochPlan, attempt: str, outcome: Outcome, started: float) -> None:
         rt, name, epoch = self._rt, self._stage.name, row.head + 1
+        self._stumbles = 0
         with rt.ledger.read() as tx:
             before = epochs.manifest_of(tx, row, row.head) or {}
             inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
@@ -97,6 +124,9 @@ class StageLoop:
         state_rows = before.get("state_rows", 0) + outcome.keys_added
         segments = outcome.segment_rows
         layer = outcome.layer if self._stage.operator is not None else None
+        if self._policy.persist is Persist.BEFORE:
+            named = [*outcome.runs, *(file for segment in segments.values() for file in segment["files"])]
+            rt.route(name).carry(rt.root, [file["path"] for file in named])
         manifest = {
             "rows_in": plan.rows,
             "rows_out": {port: segment["rows"] for port, segment in segments.items()},
@@ -108,15 +138,81 @@ class StageLoop:
             "layer_bytes": layer["bytes"] if layer else 0,
             "attempts": attempts,
             **event_time_of(self._stage, plan, outcome, before, inputs_frontier_us),
+            **self._depends(before, epoch, plan, outcome),
         }
         crashpoints.reach("commit.before")
-        epochs.commit_epoch(
-            rt.ledger, Commit(row, epoch, attempt, manifest, layer, segments, dict(plan.ranges))
-        )
+        commit = Commit(row, epoch, attempt, manifest, layer, segments, dict(plan.ranges))
+        won = self._raced(commit)
         crashpoints.reach("commit.after")
+        if self._lockstep:
+            replicas.computed(rt.ledger, rt.generation, name, rt.worker, epoch)
+        rt.alarm.ring()
+        if not won:
+            return
         seconds = time.perf_counter() - started
         sample = EpochSample(
             epoch, plan.rows, seconds, outcome.operator_ms / 1000, manifest["layer_bytes"], time.monotonic()
         )
         rt.progress.epoch_done(name, sample, state_rows, manifest["totals"])
-        rt.alarm.ring()
+
+    def _depends(self, before: Json, epoch: int, plan: EpochPlan, outcome: Outcome) -> Json:
+        """What a state that can be lost would have to be made from again."""
+        operator = self._stage.operator
+        if self._policy.resume is not Resume.REBUILD or operator is None:
+            return {}
+        buckets = [bucket for run in outcome.runs for bucket, _ in run["buckets"]]
+        floor = operator.timing.floor(plan.watermark_us) if operator.timing else None
+        return {"depends": open_buckets(before.get("depends", []), epoch, buckets, floor)}
+
+    def _raced(self, commit: Commit) -> bool:
+        """Commit; whether this member was the first. A member that stays when another goes tries once more."""
+        rt, row = self._rt, commit.stage
+        try:
+            epochs.commit_epoch(rt.ledger, commit)
+            return True
+        except FencedError:
+            if not self._is_beaten(row.generation):
+                raise
+        with rt.ledger.read() as tx:
+            now = epochs.own_row(tx, row.stage, rt.generation)
+            theirs = epochs.manifest_of(tx, now, commit.epoch)
+        if theirs is None:
+            epochs.commit_epoch(rt.ledger, replace(commit, stage=replace(row, generation=now.generation)))
+            return True
+        epochs.close_attempt(rt.ledger, now, commit.attempt)
+        if theirs["digests"] != commit.manifest["digests"]:
+            raise self._diverged(commit.epoch)
+        return False
+
+    def _is_beaten(self, generation: int) -> bool:
+        """Whether a refusal only means that another member was faster, or that one was expelled."""
+        rt = self._rt
+        return rt.is_member() and (rt.generation != generation or self._policy.standby is Standby.HOT)
+
+    def _is_excused(self, row: StageRow, error: HoldfastError) -> bool:
+        """Whether what went wrong does not matter, because others have gone on, or may go right the next time.
+
+        A follower reads what its leader may let go of at any time; only a leader finds out what is really lost.
+        """
+        if not isinstance(error, FencedError | LostFileError | SparkJobError) or not self._is_beaten(
+            row.generation
+        ):
+            return False
+        self._stumbles += 1
+        follows = not self._rt.leads and self._stumbles < limits.STUMBLES_MAX
+        return self._is_overtaken(row) or (follows and not isinstance(error, FencedError))
+
+    def _is_overtaken(self, row: StageRow) -> bool:
+        """Whether the others have gone on meanwhile, so that nothing that went wrong here matters."""
+        with self._rt.ledger.read() as tx:
+            now = epochs.stage_row(tx, self._stage.name)
+        return (now.head, now.generation) != (row.head, row.generation)
+
+    def _diverged(self, epoch: int) -> FlowError:
+        return FlowError(
+            "two members of the group computed different rows from one plan, so the stage is not deterministic.",
+            operation="commit",
+            stage=self._stage.name,
+            epoch=epoch,
+            hint="Look for random values, the current time, or a filter on a double (use a decimal there).",
+        )

@@ -1,14 +1,13 @@
-"""A worker: one process, one SparkSession, and a loop for every stage, sink and chore of a flow.
+"""A worker: one process, one SparkSession, and a loop for every stage, sink and chore of a group of stages.
 
-Life of a worker: take the flow (raising its generation), bind the stages to types, check the files that the
-ledger names and repair what is lost, fence the sinks, run the loops until told to stop, make everything
-durable, let go. An error in any loop stops all of them and is raised; nothing is logged and passed over.
+A worker that leads its group has everything: it recovers what a predecessor left, fences the sinks, and runs the loops
+until told to stop. One that follows computes the epochs of the stages with hot standbys, and races to commit them; it
+leads as soon as the ledger says so. An error in any loop stops all of them and is raised; nothing is logged and passed
+over.
 """
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,28 +19,25 @@ from pyspark.sql import SparkSession
 
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
-from holdfast.flow import endpoints
-from holdfast.flow.endpoints import SourceDescription
-from holdfast.flow.generate import GenerateSource
+from holdfast.flow.placement import MAIN
 from holdfast.flow.planner import FlowPlan
-from holdfast.ledger import epochs, holder, stages
+from holdfast.flow.policies import Standby
+from holdfast.ledger import epochs, groups, holder
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.process import Process
+from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.merger import Merger
 from holdfast.runtime.planning import next_plan
 from holdfast.runtime.progress import Progress, Report
-from holdfast.runtime.repair import repair
+from holdfast.runtime.recovery import recover
+from holdfast.runtime.repair import needs_repair, repair
 from holdfast.runtime.sink_loop import SinkLoop
 from holdfast.runtime.stage_loop import StageLoop
-from holdfast.sinks.make import check_sinks, make_sink
-from holdfast.sources.contract import Source
-from holdfast.sources.files import Files
-from holdfast.sources.generate import Generate
-from holdfast.sources.rows import Rows
-from holdfast.spark.bind import bind
+from holdfast.sinks.make import make_sink
 from holdfast.spark.session import epoch_settings, make_session
 from holdfast.storage import workdir
 from holdfast.storage.shipper import ship
@@ -66,23 +62,35 @@ class RunOptions:
 
 
 def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
-    """Run a flow in this process until it is idle, stopped or fails."""
+    """Run a flow in this process alone until it is idle, stopped or fails."""
     root = workdir.prepare(work_dir)
     ledger = Ledger(root)
     try:
         generation = _take(ledger, plan.name, options)
         with ExitStack() as stack:
             stack.callback(_release, ledger, generation)
-            spark = options.spark or make_session(plan.name, options.master, options.conf)
-            if options.spark is None:
-                stack.callback(spark.stop)
-            stack.enter_context(epoch_settings(spark))
-            stack.enter_context(_fenced_first(ledger, generation))
-            worker = _Worker(_prepare(plan, root, ledger, generation, spark, options), options)
+            spark = stack.enter_context(session(plan, options))
+            name = holder.worker_name(Process.myself(), generation)
+            rt = bind_flow(plan.alone(), root, ledger, spark, options, name, MAIN)
+            rt.generation = generation
+            stack.enter_context(fenced_first(rt))
+            worker = Worker(rt, options)
             worker.run()
             return worker.report()
     finally:
         ledger.close()
+
+
+@contextmanager
+def session(plan: FlowPlan, options: RunOptions) -> Iterator[SparkSession]:
+    """The caller's session, or one of our own for as long as it is needed, with the settings of epochs."""
+    spark = options.spark or make_session(plan.name, options.master, options.conf)
+    try:
+        with epoch_settings(spark):
+            yield spark
+    finally:
+        if options.spark is None:
+            spark.stop()
 
 
 def _take(ledger: Ledger, name: str, options: RunOptions) -> int:
@@ -104,7 +112,7 @@ def _release(ledger: Ledger, generation: int) -> None:
 
 
 @contextmanager
-def _fenced_first(ledger: Ledger, generation: int) -> Iterator[None]:
+def fenced_first(rt: Runtime) -> Iterator[None]:
     """A deposed process may stumble over files that its successor removed: it is told why, not over what."""
     try:
         yield
@@ -112,97 +120,75 @@ def _fenced_first(ledger: Ledger, generation: int) -> Iterator[None]:
         raise
     except Exception as error:
         try:
-            ledger.refuse_deposed(generation)
+            rt.ledger.refuse_deposed(rt.generation)
         except FencedError as fenced:
             raise fenced from error
         raise
 
 
-def _prepare(
-    plan: FlowPlan, root: Path, ledger: Ledger, generation: int, spark: SparkSession, options: RunOptions
+def bind_flow(
+    plan: FlowPlan,
+    root: Path,
+    ledger: Ledger,
+    spark: SparkSession,
+    options: RunOptions,
+    worker: str,
+    group: str,
 ) -> Runtime:
-    sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
-    bound = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, options.hash_bits)
-    named = {stage.name: stage for stage in bound}
-    check_sinks(plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks})
-    for stage in bound:
-        schema = stage.operator.description if stage.operator else None
-        view = stage.operator.view.to_json() if stage.operator else None
-        inputs = [origin.id for origin in stage.spec.inputs]
-        stages.register(ledger, generation, stage.name, schema, inputs, view)
-    with ledger.write(generation) as tx:
-        for sink in plan.sinks:
-            start = epochs.stage_row(tx, sink.stage).head + 1
-            stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)
-    tasks = options.tasks or _cores(spark)
-    progress = _resumed(ledger, plan)
-    return Runtime(plan, named, sources, spark, ledger, root, generation, tasks, progress, options.direct)
+    """The flow bound to types and to a session, as the options say, without any right to change anything yet."""
+    return bound(
+        plan,
+        root,
+        ledger,
+        spark,
+        worker,
+        group,
+        tasks=options.tasks,
+        hash_bits=options.hash_bits,
+        direct=options.direct,
+    )
 
 
-def _resumed(ledger: Ledger, plan: FlowPlan) -> Progress:
-    """Every stage as the last commit left it."""
-    progress = Progress()
-    with ledger.read() as tx:
-        for stage in plan.stages:
-            row = epochs.stage_row(tx, stage.name)
-            last = epochs.manifest_of(tx, row, row.head) or {}
-            progress.resume(stage.name, row.head, last.get("state_rows", 0), last.get("totals", {}))
-    return progress
-
-
-def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source:
-    match description:
-        case endpoints.FilesSource():
-            return Files(name, description)
-        case endpoints.RowsSource():
-            return Rows(name, description)
-        case GenerateSource():
-            with ledger.read() as tx:
-                first = ledger_inputs.items(tx, name, 0, 1)
-            return Generate(name, description, *first)
-
-
-def _cores(spark: SparkSession) -> int:
-    """Tasks that run at the same time: as many as a local master has cores, else Spark's own setting."""
-    master = spark.conf.get("spark.master", "") or ""
-    local = re.match(r"local\[(\*|\d+)", master)
-    if local:
-        return (os.cpu_count() or 1) if local.group(1) == "*" else int(local.group(1))
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)
-
-
-class _Worker:
+class Worker:
     """The loops of one run."""
 
-    def __init__(self, rt: Runtime, options: RunOptions) -> None:
+    def __init__(self, rt: Runtime, options: RunOptions, told: Event | None = None) -> None:
         self._rt = rt
         self._options = options
+        self._told = told or Event()  # to stop: epochs under way are finished, no new ones begin
         self._failures: list[BaseException] = []
         self._measure_at = 0.0
+        self._look_at = 0.0
         self._discovery = Discovery(rt)
+        self._threads: list[Thread] = []
+        self._driven: set[str] = set()
         self._sinks = [
             SinkLoop(rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port)))
-            for spec in rt.plan.sinks
+            for spec in rt.own_sinks
         ]
 
-    def run(self) -> None:
-        """Recover, run the loops, stop them, make everything durable."""
-        self._recover()
-        threads = self._threads()
+    @property
+    def leads(self) -> bool:
+        """Whether it drives the whole group, or only follows."""
+        return self._rt.leads
+
+    def run(self, *, lead: bool = True) -> None:
+        """Lead, or follow until there is cause to lead; stop the loops; make everything durable."""
         try:
-            for sink in self._sinks:
-                sink.open()
-            for thread in threads:
-                thread.start()
+            if lead:
+                self._lead()
             self._wait()
+            self._finish_epochs()
         finally:
-            self._stop(threads)
-            for sink in self._sinks:
-                sink.close()
+            self._stop()
+            if self._rt.leads:
+                for sink in self._sinks:
+                    sink.close()
         if self._failures:
             raise self._failures[0]
-        self._ship()
-        self._sweep()
+        if self._rt.leads:
+            self._ship()
+            self._sweep()
 
     def report(self) -> Report:
         """What the run did."""
@@ -211,22 +197,34 @@ class _Worker:
         seconds = time.monotonic() - progress.started
         return Report(self._rt.plan.name, self._rt.generation, seconds, progress.stages, progress.sinks)
 
-    def _recover(self) -> None:
+    def _lead(self) -> None:
         """Whatever a crash, a power cut or a hand has done to the files is found and mended before any work."""
         rt = self._rt
-        sweep_strays(rt.ledger, rt.root)
+        register(rt)
+        resume_progress(rt)
+        sweep_strays(rt.ledger, rt.root, rt.own)
         self._discovery.take_mended()
+        recover(rt)
         repair(rt)
-        self._ship()
+        for sink in self._sinks:
+            sink.open()
+        rt.leads = True
+        self._drive_all(self._loops())
+        self._threads += [
+            self._started(name, step, every, rt.stopping) for name, step, every in self._chores()
+        ]
+
+    def _hot_loops(self) -> list[tuple[str, Callable[[], bool]]]:
+        """What a follower computes too."""
+        rt = self._rt
+        hot = [stage for stage in rt.own_stages if stage.spec.policy.standby is Standby.HOT]
+        return [(f"stage {stage.name}", StageLoop(rt, stage).step) for stage in hot]
 
     def _loops(self) -> list[tuple[str, Callable[[], bool]]]:
         rt = self._rt
         return [
-            *((f"stage {name}", StageLoop(rt, stage).step) for name, stage in rt.stages.items()),
-            *(
-                (f"sink {spec.name}", loop.step)
-                for spec, loop in zip(rt.plan.sinks, self._sinks, strict=True)
-            ),
+            *((f"stage {stage.name}", StageLoop(rt, stage).step) for stage in rt.own_stages),
+            *((f"sink {spec.name}", loop.step) for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)),
             ("merge", Merger(rt).step),
             ("ship", self._ship),
         ]
@@ -236,37 +234,112 @@ class _Worker:
         return [
             ("discover", self._discovery.step, limits.POLL_MS / 1000),
             ("sweep", self._sweep, limits.SWEEP_EVERY_MS / 1000),
+            ("repair", self._repair, limits.SWEEP_EVERY_MS / 1000),
         ]
 
-    def _threads(self) -> list[Thread]:
+    def _drive_all(self, loops: list[tuple[str, Callable[[], bool]]]) -> None:
+        """Start the loops that are not under way yet."""
         rt, rest = self._rt, limits.POLL_MS / 1000
-        driven = [(name, step, rest, rt.alarm.join()) for name, step in self._loops()]
-        driven += [(name, step, every, rt.stopping) for name, step, every in self._chores()]
-        return [Thread(target=self._drive, args=args, name=args[0]) for args in driven]
+        new = [(name, step) for name, step in loops if name not in self._driven]
+        self._driven |= {name for name, _ in new}
+        self._threads += [self._started(name, step, rest, rt.alarm.join()) for name, step in new]
 
-    def _drive(self, name: str, step: Callable[[], bool], rest: float, bell: Event) -> None:
+    def _started(self, name: str, step: Callable[[], bool], rest: float, bell: Event) -> Thread:
+        thread = Thread(target=self._drive, args=(step, rest, bell), name=name)
+        thread.start()
+        return thread
+
+    def _drive(self, step: Callable[[], bool], rest: float, bell: Event) -> None:
         """Step on and on; after a step without work, rest until the bell rings. An error stops all loops."""
         rt = self._rt
         try:
             while not rt.stopping.is_set():
                 if bell is not rt.stopping:
                     bell.clear()
-                if not step():
+                if not self._stepped(step):
                     bell.wait(rest)
         except BaseException as error:
-            if not (rt.stopping.is_set() and isinstance(error, HoldfastError)):
-                self._failures.append(error)
-            rt.stopping.set()
-            rt.alarm.ring()
+            self._failed(error)
+
+    def _stepped(self, step: Callable[[], bool]) -> bool:
+        """A step that is refused because another member was expelled meanwhile is taken again."""
+        generation = self._rt.generation
+        try:
+            return step()
+        except FencedError:
+            if not self._rt.is_member() or self._rt.generation == generation:
+                raise
+            return True
+
+    def _failed(self, error: BaseException) -> None:
+        rt = self._rt
+        if not (rt.stopping.is_set() and isinstance(error, HoldfastError)):
+            self._failures.append(error)
+        rt.stopping.set()
+        rt.alarm.ring()
 
     def _wait(self) -> None:
-        while not self._rt.stopping.wait(limits.POLL_MS / 1000):
-            self._observed()
-            if self._options.until_idle and self._idle():
-                if not self._options.drain or self._rt.draining.is_set():
+        try:
+            while not self._rt.stopping.wait(limits.WATCH_MS / 1000):
+                if self._told.is_set() or not self._still_a_member() or self._is_done():
                     return
-                self._rt.draining.set()
-                self._rt.alarm.ring()
+        except HoldfastError as error:
+            self._failed(error)
+
+    def _finish_epochs(self) -> None:
+        """Told to stop: let what is under way be committed and published, within bounds."""
+        rt = self._rt
+        if not self._told.is_set() or not self._rt.leads:
+            return
+        rt.closing.set()
+        deadline = time.monotonic() + limits.FINISH_MS_MAX / 1000
+        while not rt.stopping.is_set() and time.monotonic() < deadline:
+            if not self._under_way():
+                return
+            time.sleep(limits.WATCH_MS / 1000)
+
+    def _under_way(self) -> bool:
+        """Whether a job of an epoch runs, or a sink lags behind the commits."""
+        rt = self._rt
+        if rt.computing:
+            return True
+        with rt.ledger.read() as tx:
+            return any(
+                ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id)
+                <= epochs.stage_row(tx, sink.stage).head
+                for sink in rt.own_sinks
+            )
+
+    def _still_a_member(self) -> bool:
+        """Keep up with the group: its generation, and who leads it. False once its primary has stopped cleanly."""
+        rt = self._rt
+        with rt.ledger.read() as tx:
+            row = groups.group_row(tx, rt.group)
+            registered = epochs.all_registered(tx, rt.own)
+        if row is None or (row.members and rt.worker not in row.members):
+            rt.ledger.refuse_deposed(rt.generation)
+        if row is None or rt.worker not in row.members:
+            return False
+        rt.generation = row.generation
+        if row.primary == rt.worker and not rt.leads:
+            self._lead()
+        elif not rt.leads and not self._driven and registered:
+            self._drive_all(self._hot_loops())
+        return True
+
+    def _is_done(self) -> bool:
+        """Whether the flow is idle, and was to run only until then; shows the run to whoever watches it."""
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + limits.POLL_MS / 1000
+        self._observed()
+        if not (self._rt.leads and self._options.until_idle and self._idle()):
+            return False
+        if not self._options.drain or self._rt.draining.is_set():
+            return True
+        self._rt.draining.set()
+        self._rt.alarm.ring()
+        return False
 
     def _observed(self) -> None:
         """Show the run to whoever watches it."""
@@ -279,23 +352,26 @@ class _Worker:
 
     def _measure(self) -> None:
         with self._rt.ledger.read() as tx:
-            self._rt.progress.measured(standings(tx))
+            found = standings(tx)
+        self._rt.progress.measured({name: found[name] for name in self._rt.own if name in found})
 
-    def _stop(self, threads: list[Thread]) -> None:
+    def _stop(self) -> None:
         rt = self._rt
         rt.stopping.set()
         rt.alarm.ring()
-        for thread in threads:
-            while thread.ident and thread.is_alive():
+        for thread in self._threads:
+            while thread.is_alive():
                 rt.interrupt_jobs()
                 thread.join(limits.POLL_MS / 1000)
 
     def _idle(self) -> bool:
-        """Nothing new at the sources, no plan open or to be made, every sink up to date."""
+        """Nothing new at the sources, no plan open or to be made, every sink up to date, in all of the flow."""
         rt = self._rt
-        if self._discovery.step() or any(source.more_to_come() for source in rt.sources.values()):
+        if self._discovery.step() or not self._discovery.is_complete():
             return False
         with rt.ledger.read() as tx:
+            if not epochs.all_registered(tx, list(rt.stages)):
+                return False
             for name, stage in rt.stages.items():
                 row = epochs.stage_row(tx, name)
                 if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
@@ -308,15 +384,17 @@ class _Worker:
 
     def _ship(self) -> bool:
         rt = self._rt
-        if not rt.durable:
-            return False
-        return any([ship(rt.ledger, rt.root, name, rt.generation) for name in rt.stages])
+        return any([ship(rt.ledger, rt.root, name, rt.generation, rt.route(name)) for name in rt.own])
 
     def _sweep(self) -> bool:
         rt = self._rt
-        for name in rt.stages:
-            consumers = rt.plan.consumers(name)
-            sweep(
-                rt.ledger, rt.root, name, rt.generation, consumers, durable=rt.durable, pinned=rt.pins.held()
-            )
+        for name in rt.own:
+            consumers, route = rt.plan.consumers(name), rt.route(name)
+            sweep(rt.ledger, rt.root, name, rt.generation, consumers, route, rt.pins.held())
+        return False
+
+    def _repair(self) -> bool:
+        """A reader in another worker may have marked a file as lost."""
+        if needs_repair(self._rt):
+            repair(self._rt)
         return False

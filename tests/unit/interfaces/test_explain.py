@@ -77,6 +77,43 @@ def test_sources_sinks_and_recovery_say_what_they_promise(flow: Path) -> None:
     assert found["stages"][0]["recovery"]["tiers"] == ["memory"]
 
 
+def test_every_stage_says_how_it_recovers_and_where_it_runs(flow: Path) -> None:
+    flow.write_text(
+        f"""{FLOW}
+unique.recover(hf.active_standby(members=3))
+counts.recover(hf.upstream_backup())
+flow.place("counting", counts, "aggregate-3")
+"""
+    )
+    found = holdfast("explain", flow, "--json").json
+    assert found["replica"] is None
+    assert found["groups"] == [
+        {"name": "main", "stages": ["unique", "kept"]},
+        {"name": "counting", "stages": ["counts", "aggregate-3"]},
+    ]
+    assert [stage["group"] for stage in found["stages"]] == ["main", "counting", "counting", "main"]
+    unique, counts, *_ = (stage["recovery"] for stage in found["stages"])
+    assert counts == {
+        "policy": "upstream_backup",
+        "class": "precise",
+        "files": "worker",
+        "persist": "never",
+        "tiers": ["memory"],
+        "every": None,
+        "standby": "none",
+        "members": 1,
+        "lockstep": None,
+        "resume": "rebuild",
+        "persisted": "the input, until the state no longer depends on it",
+        "after_failure": "replay the retained input onto an empty state; what was published is not published again",
+    }
+    assert (unique["standby"], unique["members"], unique["lockstep"]) == ("hot", 3, False)
+    said = holdfast("explain", flow).out
+    assert "  group: counting\n    stages: counts, aggregate-3\n" in said
+    assert "  recovery: active_standby\n    class: precise\n" in said
+    assert "    lockstep: no\n" in said
+
+
 def test_the_text_is_a_tree_that_leaves_out_what_is_not_set(flow: Path) -> None:
     said = holdfast("explain", flow).out
     stage = said[said.index("stage unique") : said.index("stage counts")]

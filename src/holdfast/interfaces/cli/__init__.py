@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from holdfast.interfaces.cli import benchmarks, epochs, explain, failure, run, state, status
+from holdfast.interfaces.cli import (
+    benchmarks,
+    epochs,
+    explain,
+    failover,
+    failure,
+    run,
+    state,
+    status,
+    workers,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +30,8 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("explain")(explain.explain)
 app.command("status")(status.status)
+app.command("workers")(workers.workers)
+app.command("failover")(failover.failover)
 app.command("epochs")(epochs.epochs)
 app.command("state")(state.state)
 app.add_typer(benchmarks.app, name="bench")

@@ -53,3 +53,31 @@ def join(json_path: JsonFile = None, quick: Quick = False) -> None:
     from holdfast.bench import join as bench
 
     bench.run(json_path, quick=quick)
+
+
+@app.command()
+def policies(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """The same flow under every recovery policy: time, CPU and bytes relative to `gap()`."""
+    from holdfast.bench import policies as bench
+
+    bench.run(json_path, quick=quick)
+
+
+@app.command()
+def recovery(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """kill -9 at full load: how long until the next epoch is committed, under every policy and for Spark."""
+    from holdfast.bench import recovery as bench
+
+    bench.run(json_path, quick=quick)
+
+
+@app.command()
+def picture(
+    policies_json: Annotated[Path, typer.Argument(metavar="POLICIES.json", exists=True, dir_okay=False)],
+    recovery_json: Annotated[Path, typer.Argument(metavar="RECOVERY.json", exists=True, dir_okay=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT.svg", dir_okay=False)],
+) -> None:
+    """Draw what `policies` and `recovery` wrote: overhead against recovery time, a point a policy."""
+    from holdfast.bench import picture as bench
+
+    bench.run(policies_json, recovery_json, out)

@@ -33,9 +33,9 @@ def explain(flow: FlowName, as_json: AsJson = False) -> None:
 def lines(found: Json) -> Iterator[str]:
     """An explanation as an indented tree."""
     yield f"flow {found['flow']}"
-    yield from _branch({"guarantee": found["guarantee"], "survives": found["survives"]}, 1)
-    for group, title in (("sources", "source"), ("stages", "stage"), ("sinks", "sink")):
-        for part in found[group]:
+    yield from _branch({name: found[name] for name in ("guarantee", "survives", "replica", "groups")}, 1)
+    for kind, title in (("sources", "source"), ("stages", "stage"), ("sinks", "sink")):
+        for part in found[kind]:
             yield ""
             yield f"{title} {part['name']}"
             yield from _branch({name: value for name, value in part.items() if name != "name"}, 1)
@@ -56,5 +56,7 @@ def _branch(facts: Json, depth: int) -> Iterator[str]:
                 inner = dict(part)
                 yield f"{title.removesuffix('s')}: {inner.pop('name')}"
                 yield from _branch(inner, depth + 1)
+        elif isinstance(value, bool):
+            yield f"{title}: {'yes' if value else 'no'}"
         elif value not in (None, [], 0):
             yield f"{title}: {', '.join(map(str, value)) if isinstance(value, list) else value}"

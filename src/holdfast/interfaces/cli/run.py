@@ -1,8 +1,7 @@
-"""`holdfast run FLOW`: run a flow in this process, and show how far it is."""
+"""`holdfast run FLOW`: keep the workers of a flow running, and show how far it is."""
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,8 @@ import typer
 
 from holdfast.interfaces.cli.progress import view_for
 from holdfast.interfaces.cli.shared import FlowName, console
-from holdfast.runtime.flow import Flow
-from holdfast.runtime.loader import load
+from holdfast.runtime.supervisor import SupervisorOptions, planned, supervise
+from holdfast.runtime.worker_spec import WorkerSpec
 
 
 def run(
@@ -41,6 +40,12 @@ def run(
         int | None,
         typer.Option(min=1, metavar="N", help="Tasks that share a stage's state. [default: one a core]"),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Spread the stages over N processes. [default: as the flow says]"
+        ),
+    ] = None,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Depose the process that runs the flow now.")
     ] = False,
@@ -49,6 +54,9 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as lines of JSON.")] = False,
 ) -> None:
     """Run a flow until it is idle, or until Ctrl-C or SIGTERM: both are clean stops, with status 0.
+
+    This process only watches: the flow runs in worker processes, and one that dies is replaced. If this process dies
+    itself, the workers go on; the same command finds them again.
 
     Progress is one line a stage: epoch, rows, rows/s while epochs were under way, lag (rows that wait, in so many
     files or epochs), rows and bytes of state. Elsewhere than on a terminal, lines appear at most every two seconds.
@@ -61,32 +69,26 @@ def run(
 
     - `holdfast run orders.py --drain --json | jq -c 'select(.type == "finished")'`
     """
-    description = load(flow)
-    if not isinstance(description, Flow):
-        raise typer.BadParameter(f"{flow} is a description without run(): make it with hf.Flow.")
     settings = dict(_setting(text) for text in conf or [])
-    signal.signal(signal.SIGTERM, _interrupt)
+    plan = planned(flow, workers)
+    spec = WorkerSpec(
+        flow=flow,
+        work_dir=str(work_dir or Path("work") / plan["flow"]),
+        worker="",
+        group="",
+        workers=workers,
+        until_idle=until_idle,
+        drain=drain,
+        master=master,
+        conf=settings,
+        tasks=tasks,
+    )
     with view_for(console(live=True), quiet=quiet, as_json=as_json) as view:
-        try:
-            report = description.run(
-                work_dir or Path("work") / description.name,
-                until_idle=until_idle,
-                drain=drain,
-                master=master,
-                conf=settings,
-                tasks=tasks,
-                take_over=take_over,
-                wait=wait,
-                observe=view.show,
-            )
-        except KeyboardInterrupt:
+        report = supervise(plan, spec, SupervisorOptions(take_over, wait, view.show))
+        if report is None:
             view.stopped()
-            return
-        view.finished(report)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+        else:
+            view.finished(report)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -1,0 +1,87 @@
+"""An error as facts that cross from one process to another: the ledger keeps them, and the command line tells them."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+import holdfast
+from holdfast.core import errors
+from holdfast.core.errors import FlowError, FlowImportError, HoldfastError
+from holdfast.core.json import Json
+from holdfast.runtime import loader
+
+_OURS = str(Path(holdfast.__file__).parent)
+
+
+def facts_of(error: BaseException) -> Json:
+    """What, where, whether it heals by itself, and what to do. One that nobody foresaw keeps its traceback."""
+    if isinstance(error, HoldfastError):
+        if error.told is not None:
+            return error.told
+        return {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "stage": error.stage,
+            "epoch": error.epoch,
+            "operation": error.operation,
+            "line": _line(error) if isinstance(error, FlowError) else None,
+            "heals": error.heals,
+            "hint": error.hint,
+            "traceback": _of_the_flow(error),
+        }
+    # Nobody foresaw it, so whoever mends it needs to see where it came from.
+    return {
+        "kind": type(error).__name__,
+        "message": str(error),
+        "traceback": whole(error),
+        "hint": "This is a fault in Holdfast or in what it runs on.",
+    }
+
+
+def error_of(facts: Json) -> HoldfastError:
+    """The error again, for whoever has to do with it in another process."""
+    kind = getattr(errors, str(facts["kind"]), HoldfastError)
+    error: HoldfastError = kind(
+        facts["message"],
+        operation=facts.get("operation"),
+        stage=facts.get("stage"),
+        epoch=facts.get("epoch"),
+        heals=bool(facts.get("heals")),
+        hint=facts.get("hint"),
+    )
+    error.told = facts
+    return error
+
+
+def whole(error: BaseException) -> str:
+    """The traceback as Python prints it."""
+    return "".join(traceback.format_exception(error))
+
+
+def _of_the_flow(error: HoldfastError) -> str | None:
+    """What the flow's own file raised while it was imported, from its first line on; our frames say nothing there."""
+    cause = error.__cause__
+    if not isinstance(error, FlowImportError) or cause is None:
+        return None
+    trace = cause.__traceback__
+    while trace and _is_ours(trace):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, trace))
+
+
+def _line(error: HoldfastError) -> str | None:
+    """The line of the flow's file that was running when the error was raised."""
+    found, inside, trace = None, False, error.__traceback__
+    while trace:
+        inside = inside or trace.tb_frame.f_code.co_filename == loader.__file__
+        if inside and not _is_ours(trace):
+            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    name = trace.tb_frame.f_code.co_filename
+    return name.startswith((_OURS, "<frozen importlib"))

@@ -1,0 +1,71 @@
+"""Runs a script and notes in a file what it has fsynced; `cut` then takes away everything else, as a power cut may.
+
+Run as `python power.py LOG SCRIPT ARGUMENTS...`. SQLite fsyncs its own files, which stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import stat
+import sys
+from pathlib import Path
+
+
+def note_what_is_fsynced(log: Path) -> None:
+    """From here on, write a line for every fsync of this process before it returns."""
+    fsync, file = os.fsync, os.open(log, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def noting(fd: int) -> None:
+        fsync(fd)
+        found = os.fstat(fd)
+        names = None
+        if stat.S_ISDIR(found.st_mode):
+            names = {entry.name: entry.inode() for entry in os.scandir(f"/proc/self/fd/{fd}")}
+        os.write(file, (json.dumps([found.st_ino, names]) + "\n").encode())
+
+    os.fsync = noting
+
+
+def cut(home: Path, log: Path) -> list[Path]:
+    """Take away what would not be there after a power cut; the files that lost their name or their bytes.
+
+    A name lasts if its directory was fsynced while it had it, and so on upwards; bytes last if the file was.
+    """
+    whole: set[int] = set()
+    listed: dict[int, dict[str, int]] = {}
+    for line in log.read_text().splitlines():
+        inode, names = json.loads(line)
+        if names is None:
+            whole.add(inode)
+        else:
+            listed[inode] = names
+    lost = []
+    for path in sorted(
+        path for path in home.rglob("*") if path.is_file() and not _is_kept_anyway(path, home)
+    ):
+        if not _is_listed(path, home, listed):
+            path.unlink()
+        elif path.stat().st_ino not in whole:
+            os.truncate(path, path.stat().st_size // 2)
+        else:
+            continue
+        lost.append(path)
+    return lost
+
+
+def _is_kept_anyway(path: Path, home: Path) -> bool:
+    """The input belongs to somebody else, and databases take care of themselves."""
+    return path.is_relative_to(home / "in") or ".db" in path.name
+
+
+def _is_listed(path: Path, home: Path, listed: dict[int, dict[str, int]]) -> bool:
+    parents = [path, *path.parents][: len(path.relative_to(home).parts)]
+    return all(listed.get(one.parent.stat().st_ino, {}).get(one.name) == one.stat().st_ino for one in parents)
+
+
+if __name__ == "__main__":
+    note_what_is_fsynced(Path(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_path(sys.argv[0], run_name="__main__")
