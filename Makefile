@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint demo bench-state bench-growth bench-dedup bench-windows bench-join clean
+.PHONY: help venv test test-all lint demo bench-state bench-growth bench-dedup bench-windows bench-join bench-policies bench-recovery clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -44,6 +44,12 @@ bench-windows: $(READY) ## windowed aggregates against Spark's own (JSON=FILE wr
 
 bench-join: $(READY) ## an interval join of two streams against Spark's own (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench join $(if $(JSON),--json $(JSON))
+
+bench-policies: $(READY) ## what every recovery policy costs, relative to gap (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench policies $(if $(JSON),--json $(JSON))
+
+bench-recovery: $(READY) ## kill -9 at full load under every policy, and Spark (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench recovery $(if $(JSON),--json $(JSON))
 
 clean: ## remove what the tools left behind, but not .venv
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-work spark-warehouse

@@ -56,7 +56,7 @@ def filling_files(directory: Path, *, keys: int, rows: int, seed: int) -> int:
     batches = _every_key(keys, rows, np.random.default_rng([seed, keys]))
     for number, batch in enumerate(batches):
         rng = np.random.default_rng([seed, keys, number])
-        _write_numbered(directory, number, _keyed(batch, rng))
+        write_numbered(directory, number, _keyed(batch, rng))
     return len(batches)
 
 
@@ -64,7 +64,7 @@ def touching_file(directory: Path, number: int, *, keys: int, touched: int, seed
     """The file with this number: `touched` distinct keys; what is drawn depends on all arguments."""
     rng = np.random.default_rng([seed, keys, touched, number])
     drawn = rng.choice(keys, size=touched, replace=False, shuffle=False)
-    _write_numbered(directory, number, _keyed(drawn.astype(np.int64), rng))
+    write_numbered(directory, number, _keyed(drawn.astype(np.int64), rng))
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def made_once(home: Path, tables: Iterable[pa.Table]) -> tuple[Path, ...]:
         home.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix="making-", dir=home.parent))
         for number, table in enumerate(tables):
-            _write_numbered(aside, number, table)
+            write_numbered(aside, number, table)
         try:
             aside.rename(home)
         except OSError:
@@ -109,9 +109,14 @@ def _keyed(keys: npt.NDArray[np.int64], rng: np.random.Generator) -> pa.Table:
     return pa.table({"k": keys, "v": rng.random(len(keys))})
 
 
-def _write_numbered(directory: Path, number: int, table: pa.Table) -> None:
+def numbered(directory: Path, number: int) -> Path:
+    """Where the file with a number is: the order of the names is that of the numbers."""
+    return directory / f"{number:05d}.parquet"
+
+
+def write_numbered(directory: Path, number: int, table: pa.Table) -> None:
     """Files are read in the order of their modification, so their times follow their numbers."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{number:05d}.parquet"
+    path = numbered(directory, number)
     pq.write_table(table, path)
     os.utime(path, (FIRST_MTIME_S + number, FIRST_MTIME_S + number))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.bench.data import DataSet, made_once
+from holdfast.bench.data import DataSet, made_once, numbered, write_numbered
 
 ID_SCHEMA = "id string, v double, ts timestamp"
 KEY_SCHEMA = "k long, v double, ts timestamp"
@@ -50,6 +50,17 @@ def key_set(
         _timed({"k": rng.integers(keys, size=rows)}, number, span_s, rows, rng) for number in range(files)
     )
     return DataSet(made_once(home, tables), warmup, rows, KEY_SCHEMA)
+
+
+def key_file(directory: Path, number: int, *, keys: int, rows: int, span_s: int, seed: int) -> Path:
+    """The file with this number, of uniformly drawn keys, made if it is not there; it depends on nothing before it."""
+    path = numbered(directory, number)
+    if not path.exists():
+        rng = np.random.default_rng([seed, keys, rows, number])
+        write_numbered(
+            directory, number, _timed({"k": rng.integers(keys, size=rows)}, number, span_s, rows, rng)
+        )
+    return path
 
 
 def new_ids(rows: int, repeated: float) -> int:
