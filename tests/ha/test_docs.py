@@ -38,8 +38,7 @@ def blocks(document: Path, language: str) -> list[str]:
 def shell(home: Path, command: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        command,
-        shell=True,
+        ["bash", "-e", "-m", "-c", command],
         cwd=home,
         env={**os.environ, "PATH": path},
         capture_output=True,
@@ -229,8 +228,7 @@ def test_the_flow_with_an_operator_of_its_own_runs_as_written(
 def test_the_first_chapter_of_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     chapter = ROOT / "docs" / "tutorial" / "01-a-first-flow.md"
     (tmp_path / "shop.py").write_text(blocks(chapter, "python")[0])
-    commands = [line for block in blocks(chapter, "sh") for line in block.strip().splitlines()]
-    said = [shell(tmp_path, command) for command in commands]
+    said = [shell(tmp_path, block) for block in blocks(chapter, "sh")]
     assert "killed" in said[1]
     users, orders = ast.literal_eval(said[-1].strip())
     assert users == 50

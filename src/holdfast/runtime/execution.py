@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
 
-from holdfast.core.errors import StorageError
+from holdfast.core.errors import FlowError, StorageError
 from holdfast.core.json import Json
 from holdfast.flow.planner import Input
 from holdfast.ledger import inputs as ledger_inputs
@@ -49,6 +49,17 @@ def execute(
     task_plan = TaskPlan(str(rt.root), directory, shape, tuple(spine), plan.floor, times)
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
         return run_epoch(rt.spark, stage, reads, task_plan, tag)
+
+
+def not_deterministic(happened: str, operation: str, stage: str, epoch: int) -> FlowError:
+    """What one plan gives must always be the same; nothing can be recovered otherwise."""
+    return FlowError(
+        f"{happened}, so the stage is not deterministic.",
+        operation=operation,
+        stage=stage,
+        epoch=epoch,
+        hint="Look for random values, the current time, or a filter on a double (use a decimal there).",
+    )
 
 
 def layer_info(row: LayerRow) -> LayerInfo:

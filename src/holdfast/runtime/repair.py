@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from holdfast.core import crashpoints, limits
-from holdfast.core.errors import FlowError, HoldfastError, StorageError
+from holdfast.core.errors import HoldfastError, StorageError
 from holdfast.core.json import Json
 from holdfast.flow.planner import Input
 from holdfast.flow.policies import Resume
@@ -24,7 +24,7 @@ from holdfast.ledger.files import LayerRow
 from holdfast.ledger.skips import give_up_segments
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
-from holdfast.runtime.execution import execute, layer_info
+from holdfast.runtime.execution import execute, layer_info, not_deterministic
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome
 from holdfast.state.run import LostFileError
@@ -230,7 +230,12 @@ class _StageReplay:
             except HoldfastError as error:
                 raise self._hopeless(epoch, error.message) from error
         if outcome.digests != digests:
-            raise self._diverged(epoch)
+            raise not_deterministic(
+                "a replay of the recorded plan gave other rows than the first time",
+                "repair",
+                self._stage.name,
+                epoch,
+            )
         self._layers.append(LayerRow(-1, epoch, epoch, attempt, 0, 0, outcome.runs))
         return outcome
 
@@ -266,13 +271,4 @@ class _StageReplay:
             epoch=epoch,
             hint=hint
             or "Bring the lost files or the input back from a backup, or start in a new work directory.",
-        )
-
-    def _diverged(self, epoch: int) -> FlowError:
-        return FlowError(
-            "a replay of the recorded plan gave other rows than the first time, so the stage is not deterministic.",
-            operation="repair",
-            stage=self._stage.name,
-            epoch=epoch,
-            hint="Look for random values, the current time, or a filter on a double (use a decimal there).",
         )

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 from holdfast.core import crashpoints, limits
-from holdfast.core.errors import FencedError, FlowError, HoldfastError
+from holdfast.core.errors import FencedError, HoldfastError
 from holdfast.core.json import Json
 from holdfast.flow.policies import Persist, Resume, Standby
 from holdfast.ledger import epochs, replicas
@@ -20,7 +20,7 @@ from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.event_time import event_time_of
-from holdfast.runtime.execution import execute, layer_info
+from holdfast.runtime.execution import execute, layer_info, not_deterministic
 from holdfast.runtime.pinning import base_state
 from holdfast.runtime.planning import frontier_of_inputs, next_plan
 from holdfast.runtime.progress import EpochSample
@@ -181,7 +181,12 @@ class StageLoop:
             return True
         epochs.close_attempt(rt.ledger, now, commit.attempt)
         if theirs["digests"] != commit.manifest["digests"]:
-            raise self._diverged(commit.epoch)
+            raise not_deterministic(
+                "two members of the group computed different rows from one plan",
+                "commit",
+                self._stage.name,
+                commit.epoch,
+            )
         return False
 
     def _is_beaten(self, generation: int) -> bool:
@@ -207,12 +212,3 @@ class StageLoop:
         with self._rt.ledger.read() as tx:
             now = epochs.stage_row(tx, self._stage.name)
         return (now.head, now.generation) != (row.head, row.generation)
-
-    def _diverged(self, epoch: int) -> FlowError:
-        return FlowError(
-            "two members of the group computed different rows from one plan, so the stage is not deterministic.",
-            operation="commit",
-            stage=self._stage.name,
-            epoch=epoch,
-            hint="Look for random values, the current time, or a filter on a double (use a decimal there).",
-        )
