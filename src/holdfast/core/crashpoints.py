@@ -1,18 +1,24 @@
 """Named places at which a test may end the process, free when off.
 
 `HOLDFAST_CRASH=commit.before:3` ends the process with SIGKILL the third time it reaches `commit.before`;
-`HOLDFAST_CRASH=commit.before:3:stop` stops it there with SIGSTOP, so that it can come back as a zombie.
+`HOLDFAST_CRASH=commit.before:3:stop` stops it there with SIGSTOP, so that it can come back as a zombie, and
+`...:raise` and `...:full` let an error come out of the place instead, as if nobody answered or the disk were full.
 `HOLDFAST_CRASH_MARK=FILE` makes it happen once in all processes that share the file: whoever creates
-the file dies, the others go on. A point inside a task ends the Python worker that runs the task.
+the file dies, the others go on. `HOLDFAST_CRASH_WATCH=FILE` has every place that is reached written down there.
+A point inside a task ends the Python worker that runs the task.
 
 The list below is the whole of it: a name that is not in it is a mistake in the code or in the test.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+from dataclasses import dataclass
 from threading import Lock
+
+from holdfast.core.errors import LedgerError
 
 POINTS = (
     "discover.after",
@@ -43,34 +49,98 @@ POINTS = (
     "recover.before_commit",
 )
 
-_spec = os.environ.get("HOLDFAST_CRASH", "")
-_point, _nth, _how, *_ = *_spec.split(":"), "", ""
-_left = int(_nth or 1)
-_signal = signal.SIGSTOP if _how == "stop" else signal.SIGKILL
-_lock = Lock()
+ACTIONS = ("kill", "stop", "raise", "full")
 
-if _spec and _point not in POINTS:
-    raise ValueError(f"HOLDFAST_CRASH names no crash point: {_point!r} (one of {', '.join(POINTS)})")
-if _how not in ("", "stop"):
-    raise ValueError(f"HOLDFAST_CRASH can end a process or 'stop' it, not {_how!r} it")
+
+@dataclass(frozen=True)
+class Orders:
+    """What is to happen at the points; tasks are given those of their driver."""
+
+    crash: str = ""  # POINT[:NTH[:ACTION]]
+    mark: str = ""
+    watch: str = ""
+
+
+NO_ORDERS = Orders()
+
+
+class _Armed:
+    """Orders, and how often the point was reached."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.point, nth, action, *_ = *orders.crash.split(":"), "", ""
+        self.left = int(nth or 1)
+        self.action = action or "kill"
+        self._lock = Lock()
+        if orders.crash and self.point not in POINTS:
+            raise ValueError(
+                f"HOLDFAST_CRASH names no crash point: {self.point!r} (one of {', '.join(POINTS)})"
+            )
+        if self.action not in ACTIONS:
+            raise ValueError(f"HOLDFAST_CRASH can {', '.join(ACTIONS)}, not {self.action!r}")
+
+    def reach(self, point: str) -> None:
+        if self.orders.watch:
+            _written(self.orders.watch, point)
+        if point == self.point and self._is_due():
+            self._act()
+
+    def _is_due(self) -> bool:
+        with self._lock:
+            self.left -= 1
+            if self.left != 0:
+                return False
+        if not self.orders.mark:
+            return True
+        try:
+            os.close(os.open(self.orders.mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+    def _act(self) -> None:
+        if self.action == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.action == "raise":
+            raise LedgerError(f"no answer at {self.point}, as was asked for", operation="crash point")
+        os.kill(os.getpid(), signal.SIGSTOP if self.action == "stop" else signal.SIGKILL)
+
+
+_armed: _Armed | None = None
+
+
+def obey(orders: Orders) -> None:
+    """Have these orders from here on; orders that are in force already go on."""
+    global _armed
+    if orders != standing():
+        _armed = _Armed(orders) if orders != NO_ORDERS else None
+
+
+def standing() -> Orders:
+    """The orders in force."""
+    return _armed.orders if _armed else NO_ORDERS
 
 
 def reach(point: str) -> None:
     """Say that the process has come to `point`; the process ends here if a test asked for it."""
-    if _point == point:
-        _maybe_die()
+    if _armed is not None:
+        _armed.reach(point)
 
 
-def _maybe_die() -> None:
-    global _left
-    with _lock:
-        _left -= 1
-        if _left != 0:
-            return
-    mark = os.environ.get("HOLDFAST_CRASH_MARK")
-    if mark:
-        try:
-            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-    os.kill(os.getpid(), _signal)
+def _written(path: str, point: str) -> None:
+    """One write a line: processes that share the file do not tear each other's."""
+    fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    try:
+        os.write(fd, f"{point}\n".encode())
+    finally:
+        os.close(fd)
+
+
+obey(
+    Orders(
+        os.environ.get("HOLDFAST_CRASH", ""),
+        os.environ.get("HOLDFAST_CRASH_MARK", ""),
+        os.environ.get("HOLDFAST_CRASH_WATCH", ""),
+    )
+)

@@ -135,3 +135,9 @@ STOP_MS_MAX = 60_000
 
 # How long somebody who asks for a fail-over waits for a supervisor to do it.
 FAILOVER_MS_MAX = 15_000
+
+# How long Spark's Connect server may take to listen.
+SERVER_START_MS_MAX = 120_000
+
+# How long one process of a verification run may take, all its epochs included.
+VERIFY_RUN_MS_MAX = 180_000

@@ -138,6 +138,7 @@ class ForeachSink:
 
     function: Callable[[pa.Table, int, str], object]
     idempotent: bool = False
+    read: Callable[[], pa.Table | Sequence[Mapping[str, object]]] | None = None
 
     @property
     def facts(self) -> Json:
@@ -282,11 +283,17 @@ def _check_url(url: str) -> None:
         )
 
 
-def foreach(fn: Callable[[pa.Table, int, str], object], *, idempotent: bool = False) -> ForeachSink:
+def foreach(
+    fn: Callable[[pa.Table, int, str], object],
+    *,
+    idempotent: bool = False,
+    read: Callable[[], pa.Table | Sequence[Mapping[str, object]]] | None = None,
+) -> ForeachSink:
     """Call `fn(rows, epoch, token)` with the rows of each epoch, in the process that runs the flow.
 
     It is called at least once an epoch. After a crash or an error it may be called again for an epoch, with the
     same token: `idempotent=True` declares that this has no second effect. Epochs without rows are passed over.
+    `read` gives back all rows that calls of `fn` have left; `holdfast verify` compares them.
     """
     if not callable(fn):
         raise PlanError(f"foreach needs a function, not {fn!r}", operation="foreach")
@@ -300,7 +307,9 @@ def foreach(fn: Callable[[pa.Table, int, str], object], *, idempotent: bool = Fa
         ) from error
     except ValueError:
         pass  # a function of C's that does not tell its parameters
-    return ForeachSink(fn, idempotent)
+    if read is not None and not callable(read):
+        raise PlanError(f"read must be a function, not {read!r}", operation="foreach")
+    return ForeachSink(fn, idempotent, read)
 
 
 def discard() -> DiscardSink:

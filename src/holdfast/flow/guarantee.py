@@ -66,6 +66,12 @@ def _check_stage(planned: FlowPlan, stage: StageSpec) -> None:
     )
 
 
+def objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> str | None:
+    """Why a stage cannot recover by a policy; None if it can."""
+    found = _objection(planned, stage, policy)
+    return found.why if found else None
+
+
 def _candidates(planned: FlowPlan) -> Iterator[tuple[str, Policy]]:
     """The policies, as one would write them for this flow."""
     default = policies.default_policy(planned.survives)

@@ -17,6 +17,7 @@ from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
+from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.contract import Source
 from holdfast.sources.files import Files
@@ -36,6 +37,7 @@ def bound(
     tasks: int | None,
     hash_bits: int,
     direct: bool,
+    script: Script = UNSCRIPTED,
 ) -> Runtime:
     """The flow bound to types and to a session, without any right to change anything yet."""
     sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
@@ -57,6 +59,7 @@ def bound(
         group,
         own,
         direct,
+        script,
     )
 
 

@@ -17,6 +17,7 @@ from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.progress import Progress
+from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sources.contract import Source
 from holdfast.spark.bind import BoundStage
 from holdfast.storage.shipper import DISK, REPLICA, STANDBY, Route
@@ -81,6 +82,7 @@ class Runtime:
     group: str
     own: tuple[str, ...]  # the stages of the group, in the order of the flow; the others are only read
     direct: bool = True  # whether tasks may read files themselves
+    script: Script = UNSCRIPTED
     alarm: Alarm = field(default_factory=Alarm)
     pins: Pins = field(default_factory=Pins)
     stopping: Event = field(default_factory=Event)

@@ -6,6 +6,7 @@ import time
 
 from holdfast.core import crashpoints
 from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.inputs import Item
 from holdfast.runtime.context import Runtime
 from holdfast.sources.contract import Mendable
 
@@ -43,7 +44,7 @@ class Discovery:
         All sources are looked at before the loops are told of any, so that a stage with several takes of each.
         """
         rt = self._rt
-        found = {name: rt.sources[name].discover(self._known[name]) for name in self._own}
+        found = {name: self._discovered(name) for name in self._own}
         new = {name: items for name, items in found.items() if items}
         if new:
             ledger_inputs.add_items(rt.ledger, rt.generation, new)
@@ -60,9 +61,19 @@ class Discovery:
         """Whether no source has more than is written down, those of other workers included."""
         rt = self._rt
         others = [name for name in rt.sources if name not in self._own]
-        if any(rt.sources[name].discover(self._known[name]) for name in others):
+        if any(self._discovered(name) for name in others):
             return False
-        return not any(source.more_to_come() for source in rt.sources.values())
+        return not any(
+            source.more_to_come()
+            for name, source in rt.sources.items()
+            if rt.script.room(name, len(self._known[name])) != 0
+        )
+
+    def _discovered(self, name: str) -> list[Item]:
+        """What a source holds and is not known, as far as the script lets it exist."""
+        known = self._known[name]
+        room = self._rt.script.room(name, len(known))
+        return list(self._rt.sources[name].discover(known))[:room] if room != 0 else []
 
     def _read(self, name: str) -> bool:
         """Learn from the ledger what is known of a source; whether it is more than before."""

@@ -31,6 +31,12 @@ def load(reference: str) -> FlowDescription:
     return _chosen(reference, module, name)
 
 
+def import_file(path: Path) -> ModuleType:
+    """A file as a module."""
+    with _import_in_progress(str(path)):
+        return _from_file(path)
+
+
 def _chosen(reference: str, module: ModuleType, name: str) -> FlowDescription:
     flows = {key: value for key, value in vars(module).items() if isinstance(value, FlowDescription)}
     if name:

@@ -44,6 +44,9 @@ class _Taken:
 
 def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
     """The plan of the epoch after the head, or None if there is nothing to do or a consumer is far behind."""
+    if rt.script.plans is not None:
+        body = rt.script.plan(tx, row)
+        return EpochPlan.from_json(body) if body and "skip" not in body else None
     if any(
         _far_behind(tx, sink_or_stage, stage, port) for sink_or_stage, port in rt.plan.readers(stage.name)
     ):
@@ -71,6 +74,13 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         timing.floor(before.get("watermark_us")) if timing else None,
         rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
     )
+
+
+def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> bool:
+    """Whether a stage has an epoch to finish, to begin, or to skip as its script says."""
+    if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
+        return True
+    return rt.script.plans is not None and rt.script.plan(tx, row) is not None
 
 
 def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -> bool:

@@ -7,7 +7,7 @@ A stage stays marked as orphaned until this is done, so that a successor's succe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 
@@ -71,14 +71,23 @@ def _lose_state(rt: Runtime, row: StageRow) -> None:
 
 
 def _skip(rt: Runtime, stage: BoundStage, row: StageRow) -> str:
-    """Commit an epoch that gives up the state and all unread input, and says how much that was."""
+    """Give up the state and all unread input."""
     with rt.ledger.read() as tx:
         before = epochs.manifest_of(tx, row, row.head) or {}
         unread = {origin.id: _unread(tx, stage.name, origin.id) for origin in stage.spec.inputs}
+    if not any(rows for _, _, rows in unread.values()) and not before.get("state_rows", 0):
+        return "nothing was unread, and the state was empty"
+    return skip_over(rt, stage, row, unread)
+
+
+def skip_over(
+    rt: Runtime, stage: BoundStage, row: StageRow, unread: Mapping[str, tuple[int, int, int]]
+) -> str:
+    """Commit an epoch that gives up the state and some input, and says how much that was."""
+    with rt.ledger.read() as tx:
+        before = epochs.manifest_of(tx, row, row.head) or {}
     rows = sum(part[2] for part in unread.values())
     state_rows = int(before.get("state_rows", 0))
-    if not rows and not state_rows:
-        return "nothing was unread, and the state was empty"
     carried: Json = {
         key: before[key] for key in ("watermark_us", "newest_us", "frontier", "totals") if key in before
     }

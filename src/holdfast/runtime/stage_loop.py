@@ -24,7 +24,7 @@ from holdfast.runtime.execution import execute, layer_info, not_deterministic
 from holdfast.runtime.pinning import base_state
 from holdfast.runtime.planning import frontier_of_inputs, next_plan
 from holdfast.runtime.progress import EpochSample
-from holdfast.runtime.recovery import open_buckets
+from holdfast.runtime.recovery import open_buckets, skip_over
 from holdfast.runtime.repair import repair
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, SparkJobError
@@ -74,6 +74,7 @@ class StageLoop:
         rt, stage = self._rt, self._stage
         if rt.closing.is_set():
             return None
+        self._skip_along()
         with rt.ledger.read() as tx:
             row = epochs.own_row(tx, stage.name, rt.generation)
             body = epochs.open_plan(tx, row)
@@ -89,6 +90,19 @@ class StageLoop:
             row, attempt = epochs.record_plan(rt.ledger, row, plan.to_json())
         crashpoints.reach("plan.after")
         return row, plan, attempt
+
+    def _skip_along(self) -> None:
+        """Where the script skips, skip what it skipped."""
+        rt, stage = self._rt, self._stage
+        if rt.script.plans is None:
+            return
+        with rt.ledger.read() as tx:
+            row = epochs.own_row(tx, stage.name, rt.generation)
+            body = rt.script.plan(tx, row)
+        if body and body.get("skip"):
+            skip_over(
+                rt, stage, row, {name: (start, stop, 0) for name, (start, stop) in body["ranges"].items()}
+            )
 
     def _run(self, row: StageRow, plan: EpochPlan, attempt: str) -> tuple[Outcome, str]:
         """Try until an attempt succeeds; what fails for good is raised as it is."""

@@ -31,10 +31,11 @@ from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.merger import Merger
-from holdfast.runtime.planning import next_plan
+from holdfast.runtime.planning import has_work
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.repair import needs_repair, repair
+from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.runtime.sink_loop import SinkLoop
 from holdfast.runtime.stage_loop import StageLoop
 from holdfast.sinks.make import make_sink
@@ -59,6 +60,7 @@ class RunOptions:
     drain: bool = False
     observe: Callable[[Progress], None] | None = None
     direct: bool = True
+    script: Script = UNSCRIPTED
 
 
 def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
@@ -146,6 +148,7 @@ def bind_flow(
         tasks=options.tasks,
         hash_bits=options.hash_bits,
         direct=options.direct,
+        script=options.script,
     )
 
 
@@ -374,7 +377,7 @@ class Worker:
                 return False
             for name, stage in rt.stages.items():
                 row = epochs.stage_row(tx, name)
-                if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
+                if has_work(rt, tx, stage, row):
                     return False
             return all(
                 ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id)

@@ -7,16 +7,17 @@ step's runs bounds how long an epoch can find that core taken.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.core import crashpoints
+from holdfast.core.crashpoints import Orders
 from holdfast.core.json import Json
 from holdfast.spark.epoch import run_tagged
-from holdfast.spark.task import RESULT, marked_errors, result_row, task_name
+from holdfast.spark.task import RESULT, inside_task, result_row, task_name
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.merge import merge_runs
 from holdfast.state.schema import StateSchema
@@ -33,9 +34,10 @@ class MergeStep:
     ranges: tuple[tuple[int, int], ...]  # of slots, one for each run to write
     bottom: bool
     floor: int | None
+    orders: Orders = field(default_factory=crashpoints.standing)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with marked_errors():
+        with inside_task(self.orders):
             for _ in batches:
                 pass
             yield result_row({"runs": [run for slots in self.ranges for run in self._rewrite(slots)]})

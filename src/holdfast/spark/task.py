@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from pyspark import TaskContext
 
 from holdfast.channels.segments import SegmentWriter
 from holdfast.core import crashpoints
+from holdfast.core.crashpoints import Orders
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
 from holdfast.spark.direct import DirectFile, read_rows
@@ -50,6 +51,7 @@ class TaskPlan:
     layers: tuple[LayerInfo, ...]
     floor: int | None
     times: Times
+    orders: Orders = field(default_factory=crashpoints.standing)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class StatefulTask:
     operator: Operator
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with marked_errors():
+        with inside_task(self.plan.orders):
             yield result_row(self._report(list(batches)))
 
     def _report(self, batches: list[pa.RecordBatch]) -> Json:
@@ -157,7 +159,7 @@ class StatelessTask:
     malformed: bool = False  # whether the rows are what a source has set aside, which is counted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with marked_errors():
+        with inside_task(self.plan.orders):
             yield result_row(self._run(batches))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Json:
@@ -177,8 +179,9 @@ class StatelessTask:
 
 
 @contextmanager
-def marked_errors() -> Iterator[None]:
-    """Lets an error of ours be recognised, with its kind, on the other side of the JVM."""
+def inside_task(orders: Orders) -> Iterator[None]:
+    """Has the crash points of the driver, and lets an error of ours be recognised on the other side of the JVM."""
+    crashpoints.obey(orders)
     try:
         yield
     except HoldfastError as error:

@@ -1,0 +1,74 @@
+"""Has a flow run along plans that were recorded before, or only to a position of its sources.
+
+Two runs of one script read the same ranges in the same epochs, whatever happens to them in between: so what they leave
+in the sinks can be compared row by row. `holdfast verify` is built on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from holdfast.core.errors import FlowError
+from holdfast.core.json import Json
+from holdfast.ledger import epochs, schema
+from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.epochs import StageRow
+from holdfast.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a run may read, and, with plans, in which epochs it does."""
+
+    until: Mapping[str, int] = field(default_factory=dict)  # by source: items from here on do not exist yet
+    plans: Mapping[str, Mapping[int, Json]] | None = None  # by stage and epoch
+
+    def room(self, source: str, known: int) -> int | None:
+        """How many further items of a source exist; None if nobody says."""
+        return max(0, self.until[source] - known) if source in self.until else None
+
+    def plan(self, tx: sa.Connection, row: StageRow) -> Json | None:
+        """The recorded plan of the epoch after the head, once its input is there."""
+        assert self.plans is not None
+        body = self.plans.get(row.stage, {}).get(row.head + 1)
+        if body is None or not all(_is_there(tx, name, stop) for name, (_, stop) in body["ranges"].items()):
+            return None
+        for name, (start, _) in body["ranges"].items():
+            at = ledger_inputs.processed(tx, f"stage:{row.stage}", name)
+            if at != start:
+                raise FlowError(
+                    f"the recorded plan reads {name} from {start}, but the run has read up to {at}",
+                    operation="follow a script",
+                    stage=row.stage,
+                    epoch=row.head + 1,
+                )
+        return body
+
+
+UNSCRIPTED = Script()
+
+
+def recorded(ledger: Ledger) -> dict[str, dict[int, Json]]:
+    """All plans of committed epochs, by stage and epoch."""
+    plans, stages = schema.plans, schema.stages
+    with ledger.read() as tx:
+        found = tx.execute(
+            sa.select(plans.c.stage, plans.c.epoch, plans.c.body)
+            .join(stages, sa.and_(plans.c.stage == stages.c.stage, plans.c.branch == stages.c.branch))
+            .where(plans.c.epoch <= stages.c.head)
+            .order_by(plans.c.epoch)
+        ).all()
+    by_stage: dict[str, dict[int, Json]] = {}
+    for stage, epoch, body in found:
+        by_stage.setdefault(stage, {})[epoch] = body
+    return by_stage
+
+
+def _is_there(tx: sa.Connection, name: str, stop: int) -> bool:
+    kind, _, rest = name.partition(":")
+    if kind == "source":
+        return ledger_inputs.number_of_items(tx, rest.partition("#")[0]) >= stop
+    return epochs.stage_row(tx, rest.rpartition(".")[0]).head + 1 >= stop
