@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint demo bench-state bench-growth bench-dedup bench-windows bench-join bench-policies bench-recovery clean
+.PHONY: help venv test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-policies bench-recovery clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -29,6 +29,13 @@ test-all: lint ## everything
 
 demo: $(READY) ## run the example flow, kill it, run it again, compare
 	@$(BIN)/python examples/demo.py
+
+verify: $(READY) ## kill -9 the example flow at every point, under every policy (JSON=FILE, HTML=FILE write reports)
+	@$(BIN)/holdfast verify examples/orders.py --policies all --faults kill,worker --epochs 5 \
+		$(if $(JSON),--json $(JSON)) $(if $(HTML),--html $(HTML))
+
+prove: $(READY) ## is every planted bug found, and nothing that is right accused? (half an hour)
+	@PYTHONPATH=tests/prove $(BIN)/python tests/prove/prove.py
 
 bench-state: $(READY) ## running aggregate against Spark's own state stores (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench state $(if $(JSON),--json $(JSON))

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from batch import assert_same_rows, batch, last_per_key, write_files
 from flow_under_fire import LATE_US, ROWS_PER_FILE, table
+from holdfast.verify.damage import is_locked
 
 FLOW = Path(__file__).with_name("flow_under_fire.py")
-POWER = Path(__file__).with_name("power.py")
 SECONDS_MAX = 240
 
 
@@ -39,7 +39,7 @@ class Stand:
 
     def start(self, *arguments: str, fsyncs: Path | None = None, **env: str) -> subprocess.Popen[str]:
         """Run the flow; with `fsyncs`, what it fsyncs is noted there."""
-        noting = [str(POWER), str(fsyncs)] if fsyncs else []
+        noting = ["-m", "holdfast.verify.power", str(fsyncs)] if fsyncs else []
         process = subprocess.Popen(
             [sys.executable, *noting, str(FLOW), str(self.home), *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(FLOW.parent), *sys.path]), **env},
@@ -112,7 +112,7 @@ class Stand:
 
     def is_locked(self) -> bool:
         """Whether a process stands inside a write transaction, of the ledger or of the tables."""
-        return _locked(self.home / "work" / "ledger.db") or _locked(self.home / "out.db")
+        return any(is_locked(self.home / name) for name in ("work/ledger.db", "out.db"))
 
     def rows(self, table: str) -> list[tuple]:
         """What a table sink holds."""
@@ -153,13 +153,3 @@ class Stand:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-
-
-def _locked(path: Path) -> bool:
-    with closing(sqlite3.connect(path, timeout=0.5)) as database:
-        try:
-            database.execute("begin immediate")
-            database.execute("rollback")
-        except sqlite3.OperationalError:
-            return True
-    return False

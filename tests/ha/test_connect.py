@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from connect_server import connect_server
+from holdfast.verify.server import connect_server
 from stand import Stand
 
 

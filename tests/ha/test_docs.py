@@ -200,7 +200,8 @@ def test_links_and_named_files_exist(document: Path) -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []
     named = re.findall(
-        r"`((?:core|flow|protocols|ledger|storage|state|channels|spark|sources|sinks|runtime)/\w+\.py)`", text
+        r"`((?:core|flow|protocols|ledger|storage|state|channels|spark|sources|sinks|runtime|verify)/\w+\.py)`",
+        text,
     )
     assert [name for name in named if not (ROOT / "src" / "holdfast" / name).exists()] == []
 

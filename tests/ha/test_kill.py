@@ -70,14 +70,15 @@ def test_kill_9_at_random_moments_leaves_exact_sinks(stand: Stand, spark: SparkS
     assert sum(kind == "taken" for kind, _ in stand.events()) == kills + 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("sixth", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 6))])
+@pytest.mark.parametrize("sixth", range(6))
 def test_a_crash_at_every_point_in_turn_leaves_exact_sinks(
     stand: Stand, spark: SparkSession, sixth: int
 ) -> None:
     """One flow that crashes at one point after the other, with new input each time, is exact in the end.
 
-    Each point takes a run of the flow, or several: `make test` tries every sixth one, `make test-all` each.
+    Each point takes a run of the flow with a JVM of its own, or several. In `make test`, `holdfast verify` goes through them.
     """
     stand.feed(6)
     missed = []

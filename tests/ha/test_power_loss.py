@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flow_under_fire import ALONE, build
-from power import cut
-from stand import POWER, Stand
+from holdfast.verify.power import cut
+from stand import Stand
 
 OTHERS = (
     "commit.after:20",
@@ -35,7 +35,7 @@ def test_bytes_that_were_not_fsynced_are_made_again(
     stand.feed(14)
     status, said = stand.run(fsyncs=log, HOLDFAST_CRASH=moment)
     assert status == -signal.SIGKILL, said
-    lost = [path.relative_to(stand.home).parts[:2] for path in cut(stand.home, log)]
+    lost = [path.relative_to(stand.home).parts[:2] for path in cut(stand.home, log, stand.home / "in")]
     assert ("work", "data") in lost, "everything was fsynced, so this shows nothing"
     stand.feed(2)
     build(stand.home, ALONE).run(stand.home / "work", until_idle=True, spark=spark)
@@ -63,6 +63,9 @@ os.rename("d/moved", "d/moved-again")
 def test_a_cut_takes_what_no_fsync_has_kept(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     aside = tmp_path_factory.mktemp("aside")
     (aside / "script.py").write_text(SCRIPT)
-    subprocess.run([sys.executable, POWER, aside / "log", aside / "script.py", tmp_path], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "holdfast.verify.power", aside / "log", aside / "script.py", tmp_path],
+        check=True,
+    )
     assert [path.name for path in cut(tmp_path, aside / "log")] == ["moved-again", "torn", "unnamed"]
     assert {path.name: path.stat().st_size for path in (tmp_path / "d").iterdir()} == {"whole": 8, "torn": 4}

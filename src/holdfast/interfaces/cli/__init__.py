@@ -17,6 +17,7 @@ from holdfast.interfaces.cli import (
     run,
     state,
     status,
+    verify,
     workers,
 )
 
@@ -34,6 +35,7 @@ app.command("workers")(workers.workers)
 app.command("failover")(failover.failover)
 app.command("epochs")(epochs.epochs)
 app.command("state")(state.state)
+app.command("verify")(verify.verify)
 app.add_typer(benchmarks.app, name="bench")
 
 

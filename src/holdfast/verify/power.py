@@ -1,6 +1,7 @@
-"""Runs a script and notes in a file what it has fsynced; `cut` then takes away everything else, as a power cut may.
+"""Notes in a file what a process has fsynced; `cut` then takes away everything else, as a power cut may.
 
-Run as `python power.py LOG SCRIPT ARGUMENTS...`. SQLite fsyncs its own files, which stay as they are.
+kill -9 leaves the page cache as it is and hides what was never on the disk. SQLite fsyncs its own files, which stay.
+`python -m holdfast.verify.power LOG SCRIPT ARGUMENTS...` runs a script like that.
 """
 
 from __future__ import annotations
@@ -25,26 +26,20 @@ def note_what_is_fsynced(log: Path) -> None:
             names = {entry.name: entry.inode() for entry in os.scandir(f"/proc/self/fd/{fd}")}
         os.write(file, (json.dumps([found.st_ino, names]) + "\n").encode())
 
-    os.fsync = noting
+    os.fsync = noting  # type: ignore[assignment]
 
 
-def cut(home: Path, log: Path) -> list[Path]:
+def cut(home: Path, log: Path, keep: Path | None = None) -> list[Path]:
     """Take away what would not be there after a power cut; the files that lost their name or their bytes.
 
-    A name lasts if its directory was fsynced while it had it, and so on upwards; bytes last if the file was.
+    A name lasts if its directory was fsynced while it had it, and so on upwards; bytes last if the file was. What lies
+    under `keep` belongs to somebody else, and databases take care of themselves.
     """
-    whole: set[int] = set()
-    listed: dict[int, dict[str, int]] = {}
-    for line in log.read_text().splitlines():
-        inode, names = json.loads(line)
-        if names is None:
-            whole.add(inode)
-        else:
-            listed[inode] = names
+    whole, listed = _noted(log)
     lost = []
-    for path in sorted(
-        path for path in home.rglob("*") if path.is_file() and not _is_kept_anyway(path, home)
-    ):
+    for path in sorted(home.rglob("*")):
+        if not path.is_file() or ".db" in path.name or (keep and path.is_relative_to(keep)):
+            continue
         if not _is_listed(path, home, listed):
             path.unlink()
         elif path.stat().st_ino not in whole:
@@ -55,9 +50,17 @@ def cut(home: Path, log: Path) -> list[Path]:
     return lost
 
 
-def _is_kept_anyway(path: Path, home: Path) -> bool:
-    """The input belongs to somebody else, and databases take care of themselves."""
-    return path.is_relative_to(home / "in") or ".db" in path.name
+def _noted(log: Path) -> tuple[set[int], dict[int, dict[str, int]]]:
+    """Files that were fsynced, and what directories held when they last were."""
+    whole: set[int] = set()
+    listed: dict[int, dict[str, int]] = {}
+    for line in log.read_text().splitlines():
+        inode, names = json.loads(line)
+        if names is None:
+            whole.add(inode)
+        else:
+            listed[inode] = names
+    return whole, listed
 
 
 def _is_listed(path: Path, home: Path, listed: dict[int, dict[str, int]]) -> bool:

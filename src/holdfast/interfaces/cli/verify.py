@@ -1,0 +1,158 @@
+"""`holdfast verify FLOW`: crash a flow at every step, and say what its sinks show of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from holdfast.flow.planner import plan
+from holdfast.interfaces.cli.shared import FlowName, console
+from holdfast.runtime.loader import load, ship_module_by_value
+
+if TYPE_CHECKING:
+    from holdfast.verify.campaign import Wanted
+    from holdfast.verify.outcome import Campaign, Progress
+
+
+def verify(
+    flow: FlowName,
+    policies: Annotated[
+        str,
+        typer.Option(help="Recovery policies, by commas: names, `as-written`, or `all`.", show_default=True),
+    ] = "as-written",
+    faults: Annotated[
+        str, typer.Option(help="Faults, by commas: names, or `all`.", show_default=True)
+    ] = "kill,worker",
+    points: Annotated[str, typer.Option(help="Only these crash points, by commas.")] = "",
+    epochs: Annotated[
+        int, typer.Option(help="Items of every source that are read, at most.", min=2, show_default=True)
+    ] = 6,
+    rows: Annotated[
+        int, typer.Option(help="Rows of an item of generated sources, at most.", min=1, show_default=True)
+    ] = 5_000,
+    pairs: Annotated[
+        int, typer.Option(help="Also so many runs with two deaths, for each policy.", min=0)
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Decides which occurrence of a point and which file.")] = 1,
+    tasks: Annotated[int, typer.Option(help="Tasks that share a stage's state.", min=1)] = 2,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write all that was found as JSON.")
+    ] = None,
+    html_file: Annotated[Path | None, typer.Option("--html", help="Write a page to read.")] = None,
+    junit_file: Annotated[Path | None, typer.Option("--junit", help="Write JUnit's XML, for CI.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Keep the directories of all runs in here.")] = None,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark", help="FLOW is a plain Structured Streaming job, with start() and read()."),
+    ] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="With --spark: the folder of input files.", exists=True, file_okay=False),
+    ] = None,
+) -> None:
+    """Crash a flow in every way that is asked for, and compare its sinks with a run in peace.
+
+    The flow's sources are read where they are; its sinks are moved to a temporary directory, so nothing that it writes
+    to in earnest is touched. Sinks with `hf.foreach` are called for real, from a directory of their own, and compared
+    if they have `read=`.
+
+    Exit status: 0 all as predicted, 1 a violation, 2 nothing could be verified.
+
+    Examples:
+
+    - `holdfast verify orders.py`
+
+    - `holdfast verify orders.py --policies all --faults kill --html report.html`
+
+    - `holdfast verify orders.py --faults zombie --points commit.before`
+    """
+    from holdfast.verify import html, junit, report, text
+    from holdfast.verify.campaign import Wanted
+
+    kept = keep.resolve() if keep else None
+    wanted = Wanted(
+        flow,
+        _policies(policies),
+        _faults(faults),
+        tuple(_names(points)),
+        epochs,
+        rows,
+        seed,
+        tasks,
+        pairs,
+        keep=kept,
+    )
+    campaign = _of_a_job(wanted, source) if spark else _of_a_flow(wanted)
+    for write, path in ((report.write, json_file), (html.write, html_file), (junit.write, junit_file)):
+        if path is not None:
+            write(campaign, path)
+    text.show(campaign, console())
+    raise typer.Exit(campaign.exit_status)
+
+
+def _of_a_flow(wanted: Wanted) -> Campaign:
+    from holdfast.verify.campaign import verify as verified
+
+    loaded = load(wanted.flow)
+    ship_module_by_value(loaded)
+    with _bar() as told:
+        return verified(plan(loaded), wanted, told)
+
+
+def _of_a_job(wanted: Wanted, source: Path | None) -> Campaign:
+    from holdfast.verify.plain.campaign import Job, verify_job
+
+    if source is None:
+        raise typer.BadParameter("a plain Spark job needs a folder of input files", param_hint="--source")
+    root = wanted.keep or Path(tempfile.mkdtemp(prefix="holdfast-verify-"))
+    try:
+        with _bar() as told:
+            return verify_job(Job(Path(wanted.flow), source.resolve()), root, wanted.points, told)
+    finally:
+        if wanted.keep is None:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _policies(given: str) -> tuple[str, ...]:
+    from holdfast.verify.variants import POLICIES
+
+    return tuple(POLICIES) if given == "all" else tuple(_names(given))
+
+
+def _faults(given: str) -> tuple[str, ...]:
+    from holdfast.verify.scenario import FAULTS
+
+    return tuple(FAULTS) if given == "all" else tuple(_names(given))
+
+
+def _names(given: str) -> Iterator[str]:
+    yield from (name.strip() for name in given.split(",") if name.strip())
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar with the time left. It is drawn when something is told: a thread of its own would be torn by forks."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def told(progress: Progress) -> None:
+            total = progress.total or None
+            bar.update(task, description=progress.doing, completed=progress.done, total=total, refresh=True)
+
+        yield told

@@ -1,0 +1,155 @@
+"""The runs in peace: the one that the others are compared with, the gate before it, and the middle to start from.
+
+The determinism gate: a flow whose results change with the number of tasks cannot be compared with anything, and is told
+so. Results that change with the size of epochs are a property of the flow, and only reported.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.core.crashpoints import Orders
+from holdfast.flow.endpoints import FilesSource, SourceDescription
+from holdfast.flow.generate import GenerateSource
+from holdfast.flow.planner import FlowPlan
+from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.ledger import Ledger
+from holdfast.runtime.script import Script
+from holdfast.spark.keys import even_boundaries
+from holdfast.verify.actor import Actor, import_all
+from holdfast.verify.classes import Recovery, Seen, Verdict, judge
+from holdfast.verify.home import Home
+from holdfast.verify.stage import Golden, Plans, Stage, halfway
+
+OTHER_TASKS = 3
+
+
+def golden_run(stage: Stage, plan: FlowPlan, until: Mapping[str, int]) -> Golden:
+    """Run a flow in peace, on its first items."""
+    home = stage.home("golden")
+    watch = home.root / "points"
+    modules = stage.run(plan, home, orders=Orders(watch=str(watch)), script=Script(until)).returned()
+    assert isinstance(modules, list)
+    import_all(modules)
+    seen = home.root / "seen"
+    seen.write_bytes(pickle.dumps(stage.seen(plan, home)))
+    return Golden(home, stage.plans(home), _items(stage, plan, home), seen, counted(watch))
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A flow on its way through the golden run."""
+
+    home: Home
+    until: Mapping[str, int]  # what it has read
+    reached: Mapping[str, int]  # how often it comes to each point from there on
+
+
+def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Middle:
+    """The flow with other policies, shortly before its end.
+
+    What is left is short, as every run goes through it: an item to die in, and where it may be skipped another after it.
+    """
+    precise = all(spec.policy.precise for spec in plan.stages)
+    until = {source: max(1, items - (1 if precise else 2)) for source, items in golden.items.items()}
+    middle = stage.home(f"middle-{name}")
+    stage.run(plan, middle, script=Script(until, golden.plans), drain=False).returned()
+    rest = middle.copied(middle.root.with_name(f"rest-{name}"))
+    watch = rest.root / "points"
+    orders = Orders(watch=str(watch))
+    # Only up to where a process will die.
+    script = Script({} if precise else halfway(until, golden.items), golden.plans)
+    stage.run(plan, rest, orders=orders, script=script, drain=precise).returned()
+    return Middle(middle, until, counted(watch))
+
+
+def gate(stage: Stage, plan: FlowPlan, golden: Golden) -> tuple[list[Verdict], list[str]]:
+    """The same epochs with another number of tasks; then other epochs. What differs by the second, in words."""
+    home = stage.home("other-tasks")
+    stage.run(plan, home, script=Script({}, _with_tasks(golden.plans, OTHER_TASKS))).returned()
+    tasks = _compared(stage, plan, home, golden)
+    home = stage.home("other-epochs")
+    larger, items = _in_larger_epochs(plan, golden.items)
+    stage.run(larger, home, script=Script(items)).returned()
+    epochs = _compared(stage, plan, home, golden)
+    words = [
+        f"sink {verdict.sink}: other epoch sizes give other rows ({verdict.checked})"
+        for verdict in epochs
+        if verdict.recovery not in (Recovery.PRECISE, Recovery.REPEATING, Recovery.CONVERGENT)
+    ]
+    return tasks, words
+
+
+def counted(watch: Path) -> Mapping[str, int]:
+    """How often each point was reached."""
+    return Counter(watch.read_text().split()) if watch.exists() else {}
+
+
+def _compared(stage: Stage, plan: FlowPlan, home: Home, golden: Golden) -> list[Verdict]:
+    seen = stage.seen(plan, home)
+
+    def act() -> list[Verdict]:
+        expected: dict[str, Seen] = pickle.loads(golden.seen.read_bytes())
+        return [judge(expected[name], found) for name, found in seen.items()]
+
+    found = Actor(act, home.log).wait().returned()
+    assert isinstance(found, list)
+    return found
+
+
+def _with_tasks(plans: Plans, tasks: int) -> Plans:
+    boundaries = even_boundaries(tasks)
+    return {
+        stage: {epoch: {**body, "boundaries": boundaries} for epoch, body in found.items()}
+        for stage, found in plans.items()
+    }
+
+
+def in_small_epochs(plan: FlowPlan, rows: int) -> FlowPlan:
+    """The same flow with little in each epoch: a crash needs epochs before and after it, not many rows."""
+    return replace(plan, sources={name: _small(source, rows) for name, source in plan.sources.items()})
+
+
+def _small(source: SourceDescription, rows: int) -> SourceDescription:
+    match source:
+        case FilesSource(max_files_per_epoch=None):
+            return replace(source, max_files_per_epoch=1)
+        case GenerateSource(per_epoch=per_epoch):
+            # And all at once: nobody looks at the rate here.
+            return replace(source, per_epoch=min(per_epoch, rows), rate=None)
+        case _:
+            return source
+
+
+def _in_larger_epochs(plan: FlowPlan, items: Mapping[str, int]) -> tuple[FlowPlan, dict[str, int]]:
+    """The same flow that takes twice as much at a time, and how many items that makes of the same rows."""
+    sources, left = {}, dict(items)
+    for name, description in plan.sources.items():
+        bounds = {
+            field: 2 * value
+            for field in ("max_files_per_epoch", "max_rows_per_epoch", "per_epoch")
+            if isinstance(value := getattr(description, field, None), int)
+        }
+        if "per_epoch" in bounds:
+            # There an item is what one epoch takes.
+            if items[name] % 2:
+                bounds = {}
+            else:
+                left[name] //= 2
+        sources[name] = replace(description, **bounds) if bounds else description  # type: ignore[arg-type]
+    return replace(plan, sources=sources), left
+
+
+def _items(stage: Stage, plan: FlowPlan, home: Home) -> dict[str, int]:
+    def act() -> dict[str, int]:
+        with closing(Ledger(home.work)) as ledger, ledger.read() as tx:
+            return {name: ledger_inputs.number_of_items(tx, name) for name in plan.sources}
+
+    found = Actor(act, home.log).wait().returned()
+    assert isinstance(found, dict)
+    return found

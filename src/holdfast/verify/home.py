@@ -1,0 +1,77 @@
+"""The directory of one run, and a flow whose sinks lie in it.
+
+A flow that is tested must not touch what it writes to in earnest: every sink is moved into the run's directory. Its
+sources are read where they are.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.flow.endpoints import (
+    FilesSource,
+    ParquetSink,
+    SinkDescription,
+    SourceDescription,
+    TableSink,
+)
+from holdfast.flow.planner import FlowPlan, SinkSpec
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where one run has its state, its sinks and its logs. Functions of the flow run with it as their directory."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """The work directory."""
+        return self.root / "work"
+
+    @property
+    def log(self) -> Path:
+        """What the run's processes said."""
+        return self.root / "log"
+
+    def sink(self, name: str) -> Path:
+        """Where a sink was moved to."""
+        return self.root / "sinks" / name
+
+    def made(self) -> Home:
+        """The same, on the disk."""
+        (self.root / "sinks").mkdir(parents=True, exist_ok=True)
+        return self
+
+    def copied(self, root: Path) -> Home:
+        """All of it, elsewhere."""
+        shutil.copytree(self.root, root, symlinks=True)
+        return Home(root)
+
+
+def relocated(plan: FlowPlan, origin: Path, home: Home) -> FlowPlan:
+    """The flow with its sinks in a run's directory; relative paths of sources are from `origin`."""
+    return replace(
+        plan,
+        sources={name: _source(description, origin) for name, description in plan.sources.items()},
+        sinks=tuple(replace(sink, description=_sink(sink, home)) for sink in plan.sinks),
+        replica=str(home.root / "replica") if plan.replica else None,
+    )
+
+
+def _source(description: SourceDescription, origin: Path) -> SourceDescription:
+    if isinstance(description, FilesSource):
+        return replace(description, path=str(origin / description.path))
+    return description
+
+
+def _sink(sink: SinkSpec, home: Home) -> SinkDescription:
+    match sink.description:
+        case ParquetSink() as description:
+            return replace(description, path=str(home.sink(sink.name)))
+        case TableSink() as description:
+            return replace(description, url=f"sqlite:///{home.sink(sink.name)}.db")
+        case description:
+            return description

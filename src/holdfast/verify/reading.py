@@ -1,0 +1,84 @@
+"""Reads back what the sinks of a run hold: what a reader sees, not what the flow believes it wrote."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from holdfast.flow.endpoints import DiscardSink, ForeachSink, ParquetSink, TableSink
+from holdfast.flow.nodes import RunningAggregate
+from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.verify.classes import Seen
+from holdfast.verify.home import Home
+
+EPOCH = "epoch"
+
+
+def seen_in(plan: FlowPlan, home: Home) -> dict[str, Seen]:
+    """By sink, what is there to read. A sink whose rows nobody can read back is left out."""
+    return {sink.name: found for sink in plan.sinks if (found := _seen(plan, sink, home)) is not None}
+
+
+def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
+    match sink.description:
+        case ParquetSink(single_file=single_file):
+            rows = _single_files(home.sink(sink.name)) if single_file else _directories(home.sink(sink.name))
+            return Seen(sink.name, rows, _revised_by(plan, sink), EPOCH)
+        case TableSink(table=table, key=key):
+            path = home.sink(sink.name).with_name(f"{sink.name}.db")
+            return Seen(sink.name, _table(path, table), () if key is None else key)
+        case ForeachSink(read=read) if read is not None:
+            os.chdir(home.root)
+            rows = read()
+            return Seen(sink.name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows)))
+        case ForeachSink() | DiscardSink():
+            return None
+
+
+def _revised_by(plan: FlowPlan, sink: SinkSpec) -> tuple[str, ...]:
+    """The columns by which later rows of a stage stand in for earlier ones."""
+    (operator,) = (stage.operator for stage in plan.stages if stage.name == sink.stage)
+    return operator.keys if isinstance(operator, RunningAggregate) else ()
+
+
+def _directories(path: Path) -> pa.Table:
+    partitioning = ds.partitioning(pa.schema([(EPOCH, pa.int64())]), flavor="hive")
+    if not path.exists():
+        return pa.table({EPOCH: pa.array([], pa.int64())})
+    return ds.dataset(path, format="parquet", partitioning=partitioning).to_table()
+
+
+def _single_files(path: Path) -> pa.Table:
+    tables = []
+    for file in sorted(path.glob("epoch-*.parquet")):
+        table = pq.read_table(file)
+        epoch = int(file.stem.removeprefix("epoch-"))
+        tables.append(table.append_column(EPOCH, pa.array([epoch] * table.num_rows, pa.int64())))
+    return pa.concat_tables(tables) if tables else pa.table({EPOCH: pa.array([], pa.int64())})
+
+
+def _table(path: Path, name: str) -> pa.Table:
+    """Doubles as doubles, everything else as SQLite spells it: exact, whatever was stored."""
+    with closing(sqlite3.connect(path, timeout=30)) as database:
+        quoted = '"' + name.replace('"', '""') + '"'
+        columns = database.execute(f"pragma table_info({quoted})").fetchall()
+        doubles = {column for _, column, kind, *_ in columns if kind.upper() in ("REAL", "DOUBLE", "FLOAT")}
+        names = [column for _, column, *_ in columns]
+        parts = [
+            f'"{column}"' if column in doubles else f'quote("{column}")'
+            for column in (name.replace('"', '""') for name in names)
+        ]
+        found = database.execute(f"select {', '.join(parts)} from {quoted}").fetchall() if parts else []
+    types = [pa.float64() if column in doubles else pa.string() for column in names]
+    return pa.table(
+        {
+            column: pa.array([row[i] for row in found], kind)
+            for i, (column, kind) in enumerate(zip(names, types, strict=True))
+        }
+    )

@@ -1,0 +1,161 @@
+"""Which runs a campaign makes: a policy, a fault, and the steps at which processes die or files go.
+
+A scenario says what happens, not how: `stage.py` plays it. Its name and the campaign's seed are enough to play it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+from holdfast.core.crashpoints import POINTS
+
+# Reached inside a task: the Python worker dies, and the flow itself tries again.
+IN_TASKS = frozenset({"task.before_layer", "task.after_layer", "task.after_segment", "merge.mid"})
+
+# Reached only after a death before, or when a file is lost.
+IN_RECOVERY = frozenset({"recover.before", "recover.before_commit"})
+IN_REPAIR = frozenset({"repair.before_commit"})
+
+# Where a process that stops is most dangerous when it comes back: it is about to make something visible.
+ZOMBIE_POINTS = ("plan.after", "commit.before", "sink.after_stage", "ship.mid")
+
+# Where the power goes: with files behind it that nobody has fsynced.
+POWER_POINTS = ("commit.after", "ship.mid", "sink.after_publish")
+
+# Where a process that has its JVM to itself is killed, one of them a policy: a start takes long.
+JVM_POINTS = ("plan.after", "commit.before", "sink.after_publish", "ship.mid")
+
+FAULTS = {
+    "kill": "kill -9 of the process, at every point in turn",
+    "jvm": "kill -9 of a process with a JVM of its own, at a point of the seed's choice",
+    "worker": "kill -9 of a Python worker inside a task",
+    "zombie": "the process is stopped, replaced, and comes back",
+    "reply": "the reply to a commit is lost",
+    "missing": "a file of a layer or segment is gone",
+    "truncated": "a file of a layer or segment has lost its end",
+    "torn": "a file of a layer or segment has other bytes in the middle",
+    "full": "the disk is full",
+    "power": "the power goes: bytes that were not fsynced are gone",
+    "machine": "the machine is lost with all files; the ledger, the replica and the sinks remain",
+    "ledger": "the ledger cannot be written to for three seconds",
+    "setback": "the ledger is set back to an older copy, the sinks are not",
+    "second": "a second process is started on the same work directory",
+}
+
+PAIR = "pair"
+
+DAMAGES = ("missing", "truncated", "torn")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One process, and what is done to the files before it starts."""
+
+    crash: str = ""  # POINT:NTH:ACTION, or nothing
+    damage: str = ""  # one of DAMAGES, "power", "machine" or "setback"
+    locked_s: float = 0.0  # for how long somebody holds the ledger's lock meanwhile
+    second: bool = False  # whether a second process tries to run the flow meanwhile
+    own_jvm: bool = False  # whether the process has a JVM of its own, as in production
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One run: from where it starts, and what goes wrong in it."""
+
+    policy: str
+    fault: str
+    point: str | None
+    steps: tuple[Step, ...]  # none if the runs in peace never came to the point
+    afresh: bool = False  # from an empty directory instead of the middle of the golden run
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """As `--only` takes it."""
+        return f"{self.policy}/{self.fault}" + (f"@{self.point}" if self.point else "")
+
+
+def scenarios(
+    policy: str, faults: tuple[str, ...], reached: Mapping[str, int], ever: Mapping[str, int], seed: int
+) -> Iterator[Scenario]:
+    """All runs of one policy; `reached` says how often each point is, from the middle on, `ever` from the start."""
+    author = _Author(policy, reached, ever, seed)
+    for fault in faults:
+        yield from author.of(fault)
+
+
+def pairs(policy: str, number: int, reached: Mapping[str, int], seed: int) -> Iterator[Scenario]:
+    """Runs with two deaths, the second of whoever came after the first; the seed chooses where."""
+    chance = Random(f"{seed}/{policy}/pairs")
+    candidates = sorted(point for point, times in reached.items() if times and point not in IN_TASKS)
+    for _ in range(number if candidates else 0):
+        first = chance.choice(candidates)
+        second = chance.choice([*candidates, "recover.before"])
+        steps = tuple(
+            Step(f"{point}:{chance.randint(1, max(1, reached.get(point, 1) // 2))}:kill")
+            for point in (first, second)
+        )
+        yield Scenario(policy, PAIR, f"{first}+{second}", steps, seed=seed)
+
+
+class _Author:
+    """Writes the scenarios of one policy; the same seed gives the same ones."""
+
+    def __init__(self, policy: str, reached: Mapping[str, int], ever: Mapping[str, int], seed: int) -> None:
+        self._policy = policy
+        self._reached = reached
+        self._ever = ever
+        self._seed = seed
+
+    def of(self, fault: str) -> list[Scenario]:
+        """The scenarios of one fault."""
+        match fault:
+            case "kill":
+                return [self._kill(fault, point) for point in POINTS if point not in IN_TASKS]
+            case "jvm":
+                point = Random(f"{self._seed}/{self._policy}/jvm").choice(JVM_POINTS)
+                return [self._one(fault, point, replace(self._at(point), own_jvm=True))]
+            case "worker":
+                return [self._kill(fault, point) for point in POINTS if point in IN_TASKS]
+            case "zombie":
+                return [self._one(fault, point, self._at(point, "stop")) for point in ZOMBIE_POINTS]
+            case "reply":
+                return [self._one(fault, "commit.after", self._at("commit.after", "raise"))]
+            case "full":
+                return [self._one(fault, "task.before_layer", self._at("task.before_layer", "full"))]
+            case "power":
+                return [
+                    self._one(fault, point, self._at(point, afresh=True), Step(damage="power"), afresh=True)
+                    for point in POWER_POINTS
+                ]
+            case "ledger":
+                return [self._one(fault, None, Step(locked_s=3.0))]
+            case "setback":
+                return [self._one(fault, None, Step(), Step(damage="setback"))]
+            case "second":
+                return [self._one(fault, None, Step(second=True))]
+            case _:
+                return [self._one(fault, None, self._at("commit.after"), Step(damage=fault))]
+
+    def _kill(self, fault: str, point: str) -> Scenario:
+        if point in IN_RECOVERY:
+            return self._one(fault, point, self._at("commit.before"), Step(f"{point}:1:kill"))
+        if point in IN_REPAIR:
+            died = self._at("commit.after")
+            return self._one(fault, point, died, Step(f"{point}:1:kill", damage="missing"))
+        if not self._reached.get(point) and not self._ever.get(point):
+            return self._one(fault, point)
+        afresh = not self._reached.get(point)
+        return self._one(fault, point, self._at(point, afresh=afresh), afresh=afresh)
+
+    def _at(self, point: str, action: str = "kill", *, afresh: bool = False) -> Step:
+        """How often a point is reached differs a little from run to run, and each worker counts for itself."""
+        times = (self._ever if afresh else self._reached).get(point, 1)
+        most = 1 if point in IN_TASKS else max(1, times // 2)
+        chance = Random(f"{self._seed}/{self._policy}/{point}/{action}")
+        return Step(f"{point}:{chance.randint(1, most)}:{action}")
+
+    def _one(self, fault: str, point: str | None, *steps: Step, afresh: bool = False) -> Scenario:
+        return Scenario(self._policy, fault, point, steps, afresh, self._seed)

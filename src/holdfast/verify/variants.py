@@ -1,0 +1,58 @@
+"""The same flow with one recovery policy after the other, and what each promises for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from holdfast.core.errors import PlanError
+from holdfast.flow import guarantee, policies
+from holdfast.flow.endpoints import ForeachSink
+from holdfast.flow.planner import FlowPlan
+from holdfast.flow.policies import Policy
+from holdfast.verify.classes import Recovery
+
+AS_WRITTEN = "as-written"
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "gap": policies.gap,
+    "upstream_backup": policies.upstream_backup,
+    "passive_standby": policies.passive_standby,
+    "active_standby": policies.active_standby,
+    "strong_production": policies.strong_production,
+    "no_sync": policies.no_sync,
+}
+
+
+def variant(plan: FlowPlan, name: str) -> tuple[FlowPlan, list[str]]:
+    """The flow with a policy for all stages that can have it; the others, with the reason, keep their own."""
+    if name == AS_WRITTEN:
+        return plan, []
+    policy = _made(name)
+    base = plan if policy.precise else replace(plan, guarantee="at_most_once")
+    refused = {stage.name: guarantee.objection(base, stage, policy) for stage in base.stages}
+    stages = tuple(stage if refused[stage.name] else replace(stage, policy=policy) for stage in base.stages)
+    why = [f"stage {stage} keeps its own policy: {reason}" for stage, reason in refused.items() if reason]
+    if len(why) == len(stages):
+        raise PlanError(f"no stage can recover by {name}: {why[0]}", operation="verify")
+    return replace(base, stages=stages), why
+
+
+def promised(plan: FlowPlan) -> Recovery:
+    """The class that the flow's policies and sinks promise together."""
+    if any(not stage.policy.precise for stage in plan.stages):
+        return Recovery.GAP
+    once = all(
+        sink.description.idempotent for sink in plan.sinks if isinstance(sink.description, ForeachSink)
+    )
+    return Recovery.PRECISE if once else Recovery.REPEATING
+
+
+def _made(name: str) -> Policy:
+    if name not in POLICIES:
+        raise PlanError(
+            f"there is no recovery policy {name!r}",
+            operation="verify",
+            hint=f"The policies are {', '.join(POLICIES)}; {AS_WRITTEN} leaves the flow as it is.",
+        )
+    return POLICIES[name]()

@@ -1,0 +1,67 @@
+"""Which runs a campaign makes, and that a seed makes the same ones again."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.crashpoints import POINTS
+from holdfast.verify.scenario import FAULTS, IN_TASKS, Scenario, pairs, scenarios
+
+OFTEN = dict.fromkeys(POINTS, 8)
+
+
+def written(fault: str, seed: int = 1, reached: dict[str, int] = OFTEN) -> list[Scenario]:
+    return list(scenarios("gap", (fault,), reached, OFTEN, seed))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_has_a_run_of_its_own_and_a_seed_gives_the_same_again(fault: str) -> None:
+    found = written(fault)
+    assert found
+    assert written(fault) == found
+    assert len({scenario.name for scenario in found}) == len(found)
+    assert all(scenario.policy == "gap" and scenario.fault == fault for scenario in found)
+
+
+def test_processes_and_workers_are_killed_at_every_point_between_them() -> None:
+    points = [scenario.point for fault in ("kill", "worker") for scenario in written(fault)]
+    assert sorted(str(point) for point in points) == sorted(POINTS)
+    assert {scenario.point for scenario in written("worker")} == IN_TASKS
+
+
+def test_seeds_choose_other_occurrences() -> None:
+    (at,) = {
+        len({s.steps for seed in range(9) for s in written("zombie", seed) if s.point == "commit.before"})
+    }
+    assert at > 1
+
+
+def test_a_point_that_only_the_start_reaches_is_tried_from_the_start() -> None:
+    (run,) = [s for s in written("kill", reached={**OFTEN, "merge.before": 0}) if s.point == "merge.before"]
+    assert run.afresh
+
+
+def test_a_point_that_is_never_reached_in_peace_is_not_waited_for() -> None:
+    never = dict.fromkeys(("lease.before_renew", "recover.before"), 0)
+    found = scenarios("gap", ("kill",), {**OFTEN, **never}, {**OFTEN, **never}, 1)
+    steps = {scenario.point: scenario.steps for scenario in found}
+    assert steps["lease.before_renew"] == ()
+    assert steps["recover.before"], "reached only after something went wrong"
+
+
+def test_recovery_and_repair_are_reached_by_something_that_goes_wrong_before() -> None:
+    runs = {scenario.point: scenario.steps for scenario in written("kill")}
+    assert [step.crash.partition(":")[0] for step in runs["recover.before"]] == [
+        "commit.before",
+        "recover.before",
+    ]
+    assert runs["repair.before_commit"][1].damage == "missing"
+
+
+def test_pairs_are_two_deaths_of_the_seeds_choice() -> None:
+    found = list(pairs("gap", 20, OFTEN, 1))
+    assert found == list(pairs("gap", 20, OFTEN, 1))
+    assert found != list(pairs("gap", 20, OFTEN, 2))
+    assert {len(scenario.steps) for scenario in found} == {2}
+    assert not {scenario.steps[0].crash.partition(":")[0] for scenario in found} & IN_TASKS
+    assert list(pairs("gap", 20, {}, 1)) == []
