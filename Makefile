@@ -35,7 +35,7 @@ verify: $(READY) ## kill -9 the example flow at every point, under every policy 
 		$(if $(JSON),--json $(JSON)) $(if $(HTML),--html $(HTML))
 
 prove: $(READY) ## is every planted bug found, and nothing that is right accused? (half an hour)
-	@PYTHONPATH=tests/prove $(BIN)/python tests/prove/prove.py
+	@PYTHONPATH=tests $(BIN)/python -m prove.prove
 
 bench-state: $(READY) ## running aggregate against Spark's own state stores (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench state $(if $(JSON),--json $(JSON))

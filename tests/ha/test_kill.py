@@ -30,28 +30,24 @@ ONLY_SUPERVISED = {"lease.before_renew", "failover.after_fence"}
 IN_TASKS = {"task.before_layer", "task.after_layer", "task.after_segment", "merge.mid"}
 
 # Where a process is stopped, to come back when another has taken over: before and after each thing that others see.
+# In `make test`, `holdfast verify` has its zombies; these have a JVM of their own.
 ZOMBIES = [
     "commit.before:9",
-    *(
-        pytest.param(moment, marks=pytest.mark.slow)
-        for moment in (
-            "plan.before:9",
-            "plan.after:9",
-            "commit.after:9",
-            "sink.after_stage:5",
-            "sink.after_publish:5",
-            "ship.mid:20",
-            "ship.after:5",
-            "merge.before_commit",
-            "sweep.after_condemn:3",
-            "sweep.mid:5",
-        )
-    ),
+    "plan.before:9",
+    "plan.after:9",
+    "commit.after:9",
+    "sink.after_stage:5",
+    "sink.after_publish:5",
+    "ship.mid:20",
+    "ship.after:5",
+    "merge.before_commit",
+    "sweep.after_condemn:3",
+    "sweep.mid:5",
 ]
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_kill_9_at_random_moments_leaves_exact_sinks(stand: Stand, spark: SparkSession, kills: int) -> None:
     moments = random.Random(SEED)
     stand.feed(40)
@@ -101,6 +97,7 @@ def test_a_crash_at_every_point_in_turn_leaves_exact_sinks(
     stand.check(spark)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("moment", ZOMBIES)
 def test_a_zombie_changes_nothing_is_told_so_and_stops(

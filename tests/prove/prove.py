@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import flows
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bugs import BUGS, NO_VERDICT, Bug
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +24,8 @@ from holdfast.verify.campaign import SERVER_SETTINGS, Wanted, verify_on
 from holdfast.verify.outcome import Campaign
 from holdfast.verify.plain.campaign import Job, verify_job
 from holdfast.verify.server import connect_server
+from prove import flows
+from prove.bugs import BUGS, NO_VERDICT, Bug
 
 JOBS = Path(__file__).parents[1] / "plain_jobs"
 NOT_DETERMINISTIC = "not deterministic"

@@ -80,7 +80,7 @@ class _Armed:
         if self.action not in ACTIONS:
             raise ValueError(f"HOLDFAST_CRASH can {', '.join(ACTIONS)}, not {self.action!r}")
 
-    def reach(self, point: str) -> None:
+    def come_to(self, point: str) -> None:
         if self.orders.watch:
             _written(self.orders.watch, point)
         if point == self.point and self._is_due():
@@ -125,7 +125,7 @@ def standing() -> Orders:
 def reach(point: str) -> None:
     """Say that the process has come to `point`; the process ends here if a test asked for it."""
     if _armed is not None:
-        _armed.reach(point)
+        _armed.come_to(point)
 
 
 def _written(path: str, point: str) -> None:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from holdfast.core import limits
 from holdfast.core.json import Json
 from holdfast.flow.flow import WINDOW_END
-from holdfast.flow.planner import Feed, Input
+from holdfast.flow.planner import Feed, Input, SinkSpec
 from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
@@ -76,11 +76,17 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
     )
 
 
-def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> bool:
+def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     """Whether a stage has an epoch to finish, to begin, or to skip as its script says."""
+    row = stage_row(tx, stage.name)
     if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
         return True
     return rt.script.plans is not None and rt.script.plan(tx, row) is not None
+
+
+def is_behind(tx: sa.Connection, sink: SinkSpec) -> bool:
+    """Whether a sink has not been given all that its stage has committed."""
+    return ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id) <= stage_row(tx, sink.stage).head
 
 
 def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -> bool:

@@ -23,7 +23,6 @@ from holdfast.flow.placement import MAIN
 from holdfast.flow.planner import FlowPlan
 from holdfast.flow.policies import Standby
 from holdfast.ledger import epochs, groups, holder
-from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.process import Process
@@ -31,7 +30,7 @@ from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.merger import Merger
-from holdfast.runtime.planning import has_work
+from holdfast.runtime.planning import has_work, is_behind
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.repair import needs_repair, repair
@@ -307,11 +306,7 @@ class Worker:
         if rt.computing:
             return True
         with rt.ledger.read() as tx:
-            return any(
-                ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id)
-                <= epochs.stage_row(tx, sink.stage).head
-                for sink in rt.own_sinks
-            )
+            return any(is_behind(tx, sink) for sink in rt.own_sinks)
 
     def _still_a_member(self) -> bool:
         """Keep up with the group: its generation, and who leads it. False once its primary has stopped cleanly."""
@@ -375,15 +370,9 @@ class Worker:
         with rt.ledger.read() as tx:
             if not epochs.all_registered(tx, list(rt.stages)):
                 return False
-            for name, stage in rt.stages.items():
-                row = epochs.stage_row(tx, name)
-                if has_work(rt, tx, stage, row):
-                    return False
-            return all(
-                ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id)
-                > epochs.stage_row(tx, sink.stage).head
-                for sink in rt.plan.sinks
-            )
+            if any(has_work(rt, tx, stage) for stage in rt.stages.values()):
+                return False
+            return not any(is_behind(tx, sink) for sink in rt.plan.sinks)
 
     def _ship(self) -> bool:
         rt = self._rt

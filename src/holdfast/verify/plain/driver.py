@@ -60,7 +60,7 @@ class _Bomb:
         self.batches = 0
         self.out: Path | None = None  # where a file sink writes
 
-    def reach(self, point: str) -> None:
+    def _come_to(self, point: str) -> None:
         if point == self._point:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -68,7 +68,7 @@ class _Bomb:
         """Die as soon as the offset log has the batch and the commit log has not."""
         while not (self._checkpoint / "offsets" / str(_BATCH)).exists():
             time.sleep(_LOOK_S)
-        self.reach("offsets")
+        self._come_to("offsets")
 
     def watch_files(self) -> None:
         """Die as soon as a file sink has written something of the batch that its log does not name yet."""
@@ -78,7 +78,7 @@ class _Bomb:
         while not set(self.out.glob("part-*")) - before:
             time.sleep(_LOOK_S)
         if not (self.out / "_spark_metadata" / str(_BATCH)).exists():
-            self.reach("sink.files")
+            self._come_to("sink.files")
 
     def wrapped(self, function: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
         """The function of `foreachBatch` with points around and inside it."""
@@ -88,10 +88,10 @@ class _Bomb:
             if number < _BATCH:
                 function(rows, number)
                 return
-            self.reach("sink.entered")
+            self._come_to("sink.entered")
             with _Traced(self, function):
                 function(rows, number)
-            self.reach("sink.left")
+            self._come_to("sink.left")
 
         return batch
 
@@ -130,8 +130,7 @@ def main(spec: Spec) -> None:
     watches = {"offsets": bomb.watch_offsets, "sink.files": bomb.watch_files}
     if spec.crash in watches:
         threading.Thread(target=watches[spec.crash], daemon=True).start()
-    spark = SparkSession.builder.appName("plain").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = SparkSession.builder.appName("plain").config("spark.log.level", "ERROR").getOrCreate()
     query = _function(module, "start")(spark, spec.checkpoint, spec.source)
     query.processAllAvailable()
     query.stop()
