@@ -31,7 +31,7 @@ demo: $(READY) ## run the example flow, kill it, run it again, compare
 	@$(BIN)/python examples/demo.py
 
 verify: $(READY) ## kill -9 the example flow at every point, under every policy (JSON=FILE, HTML=FILE write reports)
-	@$(BIN)/holdfast verify examples/orders.py --policies all --faults kill,worker --epochs 5 \
+	@$(BIN)/holdfast verify examples/orders.py --policies all --faults kill,worker \
 		$(if $(JSON),--json $(JSON)) $(if $(HTML),--html $(HTML))
 
 prove: $(READY) ## is every planted bug found, and nothing that is right accused? (half an hour)
