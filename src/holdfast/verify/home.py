@@ -36,13 +36,18 @@ class Home:
         """What the run's processes said."""
         return self.root / "log"
 
+    @property
+    def sinks(self) -> Path:
+        """Where all sinks were moved to."""
+        return self.root / "sinks"
+
     def sink(self, name: str) -> Path:
         """Where a sink was moved to."""
-        return self.root / "sinks" / name
+        return self.sinks / name
 
     def made(self) -> Home:
         """The same, on the disk."""
-        (self.root / "sinks").mkdir(parents=True, exist_ok=True)
+        self.sinks.mkdir(parents=True, exist_ok=True)
         return self
 
     def copied(self, root: Path) -> Home:

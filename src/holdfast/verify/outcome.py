@@ -122,7 +122,7 @@ class Campaign:
     """All runs of one flow."""
 
     flow: str
-    gate: tuple[str, ...]  # what the determinism gate found the flow to be sensitive to
+    gate: tuple[str, ...]  # what the flow was found to be sensitive to, and which stages kept their policy
     deterministic: bool
     outcomes: tuple[RunOutcome, ...]
     seed: int

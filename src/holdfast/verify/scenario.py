@@ -73,7 +73,7 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """As `--only` takes it."""
+        """What the directory of the run is called after."""
         return f"{self.policy}/{self.fault}" + (f"@{self.point}" if self.point else "")
 
 

@@ -278,7 +278,7 @@ class _Run:
 
     def _stop_without_locks(self, actor: Actor) -> None:
         """One with a database's lock in its hand would be ended by its successor, or keep all waiting: a bit later."""
-        databases = [self._home.work / "ledger.db", *self._home.sink("x").parent.glob("*.db")]
+        databases = [self._home.work / "ledger.db", *self._home.sinks.glob("*.db")]
         while any(damage.is_locked(path) for path in databases):
             os.kill(actor.pid, signal.SIGCONT)
             time.sleep(0.02)

@@ -18,8 +18,8 @@ _STYLES = {0: "green", 1: "red", 2: "yellow"}  # by exit status
 
 def show(campaign: Campaign, console: Console) -> None:
     """Print it all. Nothing that a user named is taken for markup."""
-    for sensitivity in campaign.gate:
-        console.print(_text(f"sensitive: {sensitivity}"))
+    for note in campaign.gate:
+        console.print(_text(f"note: {note}"))
     if campaign.outcomes:
         console.print(policies_table(campaign))
         console.print(timings_table(campaign))

@@ -57,7 +57,6 @@ class _Bomb:
         self._line = int(number or 0)
         self._checkpoint = Path(spec.checkpoint)
         self.lines = 0
-        self.batches = 0
         self.out: Path | None = None  # where a file sink writes
 
     def _come_to(self, point: str) -> None:
@@ -84,7 +83,6 @@ class _Bomb:
         """The function of `foreachBatch` with points around and inside it."""
 
         def batch(rows: DataFrame, number: int) -> None:
-            self.batches += 1
             if number < _BATCH:
                 function(rows, number)
                 return
@@ -134,7 +132,7 @@ def main(spec: Spec) -> None:
     query = _function(module, "start")(spark, spec.checkpoint, spec.source)
     query.processAllAvailable()
     query.stop()
-    facts = {"lines": bomb.lines, "batches": bomb.batches, "files": int(bomb.out is not None)}
+    facts = {"lines": bomb.lines, "files": int(bomb.out is not None)}
     Path(spec.result).write_text(json.dumps(facts))
     spark.stop()
 
