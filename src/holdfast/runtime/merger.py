@@ -60,21 +60,31 @@ class Merger:
                 return True
         return False
 
+    def has_work(self, tx: sa.Connection) -> bool:
+        """Whether a merge is due, or under way: what it reads is live until it is committed."""
+        return any(self._chosen(tx, stage) is not None for stage in self._stages)
+
+    def _chosen(
+        self, tx: sa.Connection, stage: BoundStage
+    ) -> tuple[StageRow, list[LayerRow], tuple[int, int]] | None:
+        row = epochs.own_row(tx, stage.name, self._rt.generation)
+        spine, _ = files.cover(files.live_layers(tx, row), row.head)
+        gone = _floor(tx, stage, row, row.head)
+        chosen = choose_merge([LayerSize(layer.first, layer.last, layer.rows_from(gone)) for layer in spine])
+        return None if chosen is None else (row, spine, chosen)
+
     def _due(self, stage: BoundStage) -> _Merge | None:
         rt = self._rt
         with rt.ledger.read() as tx:
-            row = epochs.own_row(tx, stage.name, rt.generation)
-            spine, _ = files.cover(files.live_layers(tx, row), row.head)
-            gone = _floor(tx, stage, row, row.head)
-            sizes = [LayerSize(layer.first, layer.last, layer.rows_from(gone)) for layer in spine]
-            chosen = choose_merge(sizes)
-            if chosen is None:
+            found = self._chosen(tx, stage)
+            if found is None:
                 return None
+            row, spine, (first, last) = found
             # A merged layer is read for states at or after its last epoch: what had expired by then may go.
-            floor = _floor(tx, stage, row, chosen[1])
-        inputs = [layer for layer in spine if chosen[0] <= layer.first and layer.last <= chosen[1]]
+            floor = _floor(tx, stage, row, last)
+        inputs = [layer for layer in spine if first <= layer.first and layer.last <= last]
         ranges = merge_ranges([layer_info(layer) for layer in inputs], _rows_per_run(inputs))
-        attempt = epochs.open_attempt(rt.ledger, row, "merge", chosen[1])
+        attempt = epochs.open_attempt(rt.ledger, row, "merge", last)
         return _Merge(stage, row, attempt, inputs, ranges, floor)
 
     def _carry_out(self, merge: _Merge) -> None:

@@ -162,6 +162,7 @@ class Worker:
         self._measure_at = 0.0
         self._look_at = 0.0
         self._discovery = Discovery(rt)
+        self._merger = Merger(rt)
         self._threads: list[Thread] = []
         self._driven: set[str] = set()
         self._sinks = [
@@ -227,7 +228,7 @@ class Worker:
         return [
             *((f"stage {stage.name}", StageLoop(rt, stage).step) for stage in rt.own_stages),
             *((f"sink {spec.name}", loop.step) for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)),
-            ("merge", Merger(rt).step),
+            ("merge", self._merger.step),
             ("ship", self._ship),
         ]
 
@@ -363,7 +364,10 @@ class Worker:
                 thread.join(limits.POLL_MS / 1000)
 
     def _idle(self) -> bool:
-        """Nothing new at the sources, no plan open or to be made, every sink up to date, in all of the flow."""
+        """Nothing new at the sources, no plan open or to be made, every sink up to date, in all of the flow; no merge due.
+
+        A run that left its merges undone would, started every minute, never come to them.
+        """
         rt = self._rt
         if self._discovery.step() or not self._discovery.is_complete():
             return False
@@ -372,7 +376,7 @@ class Worker:
                 return False
             if any(has_work(rt, tx, stage) for stage in rt.stages.values()):
                 return False
-            return not any(is_behind(tx, sink) for sink in rt.plan.sinks)
+            return not any(is_behind(tx, sink) for sink in rt.plan.sinks) and not self._merger.has_work(tx)
 
     def _ship(self) -> bool:
         rt = self._rt

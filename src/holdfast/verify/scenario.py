@@ -151,9 +151,9 @@ class _Author:
         return self._one(fault, point, self._at(point, afresh=afresh), afresh=afresh)
 
     def _at(self, point: str, action: str = "kill", *, afresh: bool = False) -> Step:
-        """How often a point is reached differs a little from run to run, and each worker counts for itself."""
+        """How often a point is reached differs from run to run, of merges most; and each worker counts for itself."""
         times = (self._ever if afresh else self._reached).get(point, 1)
-        most = 1 if point in IN_TASKS else max(1, times // 2)
+        most = 1 if point in IN_TASKS or point.startswith("merge.") else max(1, times // 2)
         chance = Random(f"{self._seed}/{self._policy}/{point}/{action}")
         return Step(f"{point}:{chance.randint(1, most)}:{action}")
 
