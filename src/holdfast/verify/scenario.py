@@ -59,6 +59,11 @@ class Step:
     second: bool = False  # whether a second process tries to run the flow meanwhile
     own_jvm: bool = False  # whether the process has a JVM of its own, as in production
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the process is only held up at its point until something else is under way."""
+        return self.second or self.locked_s > 0
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -131,11 +136,11 @@ class _Author:
                     for point in POWER_POINTS
                 ]
             case "ledger":
-                return [self._one(fault, None, Step(locked_s=3.0))]
+                return [self._one(fault, None, replace(self._at("plan.after", "stop"), locked_s=3.0))]
             case "setback":
                 return [self._one(fault, None, Step(), Step(damage="setback"))]
             case "second":
-                return [self._one(fault, None, Step(second=True))]
+                return [self._one(fault, None, replace(self._at("plan.after", "stop"), second=True))]
             case _:
                 return [self._one(fault, None, self._at("commit.after"), Step(damage=fault))]
 

@@ -12,8 +12,8 @@ import signal
 import sqlite3
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -180,33 +180,41 @@ class _Run:
         mark = self._home.root.with_name(f"{self._home.root.name}.mark-{number}")
         mark.unlink(missing_ok=True)
         last = number == len(self._scenario.steps) - 1
-        if not (step.crash or step.locked_s or step.second):
+        if not step.crash:
             # Only the files were touched, or it is a run in peace: the end of the scenario, or the start of the next step.
             return None if last else self._peaceful()
-        actor = self._started(Orders(step.crash, str(mark)) if step.crash else NO_ORDERS, step.own_jvm)
-        if step.crash.endswith(":stop"):
-            if not actor.wait_until_stopped():
-                actor.wait()
-                return Played(False)
-            self._zombies.append(actor)
-            self._stop_without_locks(actor)
-        else:
-            if step.locked_s:
-                self._lock_ledger(step.locked_s)
-            if step.second:
-                refused = self._second()
-                if refused is not None:
-                    return refused
+        actor = self._started(Orders(step.crash, str(mark)), step.own_jvm)
+        wrong = self._held_up(actor, step) if step.crash.endswith(":stop") else None
+        if wrong is not None:
+            return wrong
+        if actor not in self._zombies:
             ending = actor.wait()
-            if step.crash and not mark.exists():
+            if not mark.exists():
                 return Played(False, error=ending.error)
-            if not step.crash and ending.status != 0:
+            if step.goes_on and ending.status != 0:
                 return Played(True, error=ending.error)
-        if mark.exists():
+        if mark.exists() and not step.goes_on:
             # Who creates it dies in the next moment. A worker's death is dealt with inside the run.
             self._died_at = mark.stat().st_mtime
             self._seen_at = time.time() if self._scenario.fault != "worker" else self._died_at
-            mark.unlink()
+        mark.unlink(missing_ok=True)
+        return None
+
+    def _held_up(self, actor: Actor, step: Step) -> Played | None:
+        """A process stands still: it comes back after its successor, or goes on when something was done meanwhile."""
+        if not actor.wait_until_stopped():
+            return Played(False, error=actor.wait().error)
+        self._zombies.append(actor)
+        self._stop_without_locks(actor)
+        if not step.goes_on:
+            return None
+        refused = self._second() if step.second else None
+        if refused is not None:
+            return refused
+        with self._locked_ledger() if step.locked_s else nullcontext():
+            self._zombies.remove(actor)
+            os.kill(actor.pid, signal.SIGCONT)
+            time.sleep(step.locked_s)
         return None
 
     def _peaceful(self) -> Played | None:
@@ -284,16 +292,15 @@ class _Run:
             time.sleep(0.02)
             os.kill(actor.pid, signal.SIGSTOP)
 
-    def _lock_ledger(self, seconds: float) -> None:
+    @contextmanager
+    def _locked_ledger(self) -> Iterator[None]:
         with closing(sqlite3.connect(self._home.work / "ledger.db", timeout=60, isolation_level=None)) as db:
-            time.sleep(0.5)
             db.execute("begin immediate")
-            time.sleep(seconds)
+            yield
             db.execute("rollback")
 
     def _second(self) -> Played | None:
         """Another process must be refused while the first is at work."""
-        time.sleep(1.0)
         other = self._stage.another_session()
         ending = other.start(self._variant.plan, self._home, script=self._script({})).wait()
         if (ending.error or {}).get("kind") == "LedgerError":
