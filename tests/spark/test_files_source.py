@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.errors import InputError, PlanError
 from holdfast.flow.endpoints import files
-from holdfast.sources.contract import REFUSED
+from holdfast.sources.contract import NOTHING, REFUSED, Limits, Taken
 from holdfast.sources.files import Files
 
 # A schema is parsed by Spark.
@@ -46,7 +46,7 @@ def put(path: Path, rows: int = 3) -> Path:
 
 def refusal(found: Files) -> InputError:
     with pytest.raises(InputError) as caught:
-        found.discover(set())
+        found.next(NOTHING, Limits())
     assert "source 'orders'" in caught.value.message
     assert caught.value.hint
     return caught.value
@@ -56,7 +56,7 @@ def test_files_are_found_in_the_order_of_their_modification_each_once(tmp_path: 
     for name, at in (("b.parquet", 2), ("a.parquet", 2), ("c.parquet", 1), (".hidden", 0), ("_SUCCESS", 0)):
         os.utime(put(tmp_path / name), (at, at))
     (tmp_path / "directory").mkdir()
-    found = source(tmp_path).discover({"b.parquet"})
+    found = source(tmp_path).next(Taken(1, known={"b.parquet"}), Limits())
     assert [item.identity for item in found] == ["c.parquet", "a.parquet"]
     assert [item.rows for item in found] == [3, 3]
 
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_read_stops_or_is_set_aside_with_the_reason(tmp_pa
     assert f"cannot read {tmp_path / 'bad.parquet'}: it is not a whole Parquet file" in told.message
     assert 'on_error="quarantine"' in str(told)
     quarantining = source(tmp_path, on_error="quarantine")
-    found = {item.identity: item for item in quarantining.discover(set())}
+    found = {item.identity: item for item in quarantining.next(NOTHING, Limits())}
     assert "not a whole Parquet file" in found["bad.parquet"].body[REFUSED]
     assert found["bad.parquet"].rows is None
     assert quarantining.checked(list(found.values())) == [tmp_path / "good.parquet"]
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_read_stops_or_is_set_aside_with_the_reason(tmp_pa
 def test_a_file_is_taken_as_found_until_then_it_must_not_change(tmp_path: Path) -> None:
     path = put(tmp_path / "a.parquet")
     found = source(tmp_path)
-    (item,) = found.discover(set())
+    (item,) = found.next(NOTHING, Limits())
     assert found.as_found(item) == item
     put(path, rows=5)
     with pytest.raises(InputError, match="has changed since it was discovered"):
@@ -121,7 +121,7 @@ def test_a_file_that_was_set_aside_and_then_mended_has_rows(tmp_path: Path) -> N
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1")
     found = source(tmp_path, on_error="quarantine")
-    (item,) = found.discover(set())
+    (item,) = found.next(NOTHING, Limits())
     put(path)
     assert found.as_found(item).rows == 3
     assert REFUSED not in found.as_found(item).body

@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 from holdfast.core.errors import InputError, PlanError
 from holdfast.flow.generate import GenerateSource, generate
 from holdfast.sources import generate as module
+from holdfast.sources.contract import NOTHING, Limits, Taken
 from holdfast.sources.generate import Generate
 from holdfast.sources.generated_rows import BLOCK_ROWS, Columns
 from holdfast.spark.arrow_types import arrow_schema
@@ -118,31 +119,31 @@ def test_a_rate_goes_by_the_clock_since_the_flow_first_began(monkeypatch: pytest
     monkeypatch.setattr(module.time, "time_ns", lambda: now[0] * 1_000_000)
     description = generate(rows=25, per_epoch=10, rate=10)
     source = Generate("events", description)
-    assert source.discover(set()) == []
+    assert source.next(NOTHING, Limits()) == []
     now[0] += 1_000
-    (first,) = source.discover(set())
+    (first,) = source.next(NOTHING, Limits())
     assert (first.identity, first.rows, source.more_to_come()) == ("0", 10, True)
     now[0] += 500  # the flow is down meanwhile
     resumed = Generate("events", description, first)
-    assert resumed.discover({"0"}) == []
+    assert resumed.next(Taken(1), Limits()) == []
     now[0] += 1_000
-    assert [(item.identity, item.rows) for item in resumed.discover({"0"})] == [("1", 10), ("2", 5)]
+    assert [(item.identity, item.rows) for item in resumed.next(Taken(1), Limits())] == [("1", 10), ("2", 5)]
     assert not resumed.more_to_come()
     now[0] -= 10_000_000  # a clock that is set back takes nothing back, and brings nothing
-    assert resumed.discover({"0", "1", "2"}) == []
+    assert resumed.next(Taken(3), Limits()) == []
 
 
 def test_without_a_rate_all_is_there_but_discovered_in_parts() -> None:
     source = Generate("events", generate(rows=2_500_000, per_epoch=1_000))
-    found = source.discover(set())
+    found = source.next(NOTHING, Limits())
     assert len(found) == 1_000
     assert source.more_to_come()
     known = {item.identity for item in found}
-    assert source.discover(known)[0].identity == "1000"
+    assert source.next(Taken(len(known)), Limits())[0].identity == "1000"
 
 
 def test_other_settings_on_an_old_work_directory_are_refused() -> None:
-    (first,) = Generate("events", generate(rows=10, seed=1)).discover(set())
+    (first,) = Generate("events", generate(rows=10, seed=1)).next(NOTHING, Limits())
     Generate("events", generate(rows=10, seed=1, rate=5), first)
     for other in ({"rows": 10, "seed": 2}, {"rows": 11, "seed": 1}, {"rows": 10, "seed": 1, "per_epoch": 3}):
         with pytest.raises(InputError, match="other settings"):

@@ -279,11 +279,12 @@ def test_types_that_the_footer_check_lets_through_are_read_unchanged(
     spark: SparkSession, tmp_path: Path, stored: pa.Array, declared: str, wanted: object
 ) -> None:
     from holdfast.flow.endpoints import files
+    from holdfast.sources.contract import NOTHING, Limits
     from holdfast.sources.files import Files
 
     drop(tmp_path / "in", "0.parquet", pa.table({"c": stored}))
     source = Files("s", files(str(tmp_path / "in"), schema=f"c {declared}"))
-    ((found,),) = source.read(spark, source.discover(set())).collect()
+    ((found,),) = source.read(spark, source.next(NOTHING, Limits())).collect()
     assert found == wanted
 
 

@@ -54,6 +54,9 @@ EXPIRY_SLICES = 4
 JOIN_SLICES = 4
 JOIN_SLICE_US_MIN = 1_000_000
 
+# Items that one look at a source may bring: what is written down in one transaction stays short.
+ITEMS_A_LOOK_MAX = 1_000
+
 # How often an idle loop looks at its inputs, when no commit in this process wakes it earlier.
 POLL_MS = 200
 

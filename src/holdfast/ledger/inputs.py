@@ -91,11 +91,28 @@ def known_identities(tx: Connection, source: str) -> set[str]:
     return set(tx.execute(sa.select(table.c.identity).where(table.c.source == source)).scalars())
 
 
+def number_unread(tx: Connection, source: str) -> int:
+    """Items of a source that some stage has yet to read."""
+    read = tx.execute(sa.select(sa.func.min(schema.cursors.c.processed)).where(_reads(source))).scalar()
+    return number_of_items(tx, source) - int(read or 0)
+
+
+def last_unneeded(tx: Connection, source: str) -> Item | None:
+    """The last item of a source that no stage will ask for again, whatever happens to it."""
+    needed = tx.execute(sa.select(sa.func.min(schema.cursors.c.needed)).where(_reads(source))).scalar() or 0
+    return next(iter(items(tx, source, int(needed) - 1, int(needed))), None)
+
+
+def _reads(source: str) -> sa.ColumnElement[bool]:
+    """Cursors over a source; what it sets aside is read by cursors of its own."""
+    name = schema.cursors.c.input
+    return sa.or_(name == f"source:{source}", name.startswith(f"source:{source}#", autoescape=True))
+
+
 def unread_by_all(tx: Connection, source: str) -> dict[int, Item]:
     """By ordinal, the items of a source that no committed epoch of any stage has read."""
     cursors, table = schema.cursors, schema.source_items
-    names = sa.or_(cursors.c.input == f"source:{source}", cursors.c.input.startswith(f"source:{source}#"))
-    read = tx.execute(sa.select(sa.func.max(cursors.c.processed)).where(names)).scalar() or 0
+    read = tx.execute(sa.select(sa.func.max(cursors.c.processed)).where(_reads(source))).scalar() or 0
     last = tx.execute(sa.select(sa.func.max(table.c.ordinal)).where(table.c.source == source)).scalar()
     stop = 0 if last is None else int(last) + 1
     return dict(zip(range(int(read), stop), items(tx, source, int(read), stop), strict=True))

@@ -8,7 +8,7 @@ from holdfast.core import crashpoints
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.inputs import Item
 from holdfast.runtime.context import Runtime
-from holdfast.sources.contract import Mendable
+from holdfast.sources.contract import Limits, Mendable, Taken
 
 
 class Discovery:
@@ -18,6 +18,8 @@ class Discovery:
         self._rt = rt
         self._own = rt.own_sources
         self._known: dict[str, set[str]] = {}
+        self._last: dict[str, Item] = {}
+        self._let_go: dict[str, str] = {}
         for name in rt.sources:
             self._read(name)
 
@@ -51,11 +53,22 @@ class Discovery:
             crashpoints.reach("discover.after")
         for name, items in new.items():
             self._known[name].update(item.identity for item in items)
+            self._last[name] = items[-1]
             rt.heard[name] = time.monotonic()
         others = [name for name in rt.sources if name not in self._own and self._read(name)]
         if new or others:
             rt.alarm.ring()
         return bool(new)
+
+    def let_go(self) -> None:
+        """Tell the sources what will never be read again."""
+        rt = self._rt
+        for name in self._own:
+            with rt.ledger.read() as tx:
+                last = ledger_inputs.last_unneeded(tx, name)
+            if last is not None and last.identity != self._let_go.get(name):
+                rt.sources[name].commit(last)
+                self._let_go[name] = last.identity
 
     def is_complete(self) -> bool:
         """Whether no source has more than is written down, those of other workers included."""
@@ -71,9 +84,14 @@ class Discovery:
 
     def _discovered(self, name: str) -> list[Item]:
         """What a source holds and is not known, as far as the script lets it exist."""
-        known = self._known[name]
-        room = self._rt.script.room(name, len(known))
-        return list(self._rt.sources[name].discover(known))[:room] if room != 0 else []
+        rt, known = self._rt, self._known[name]
+        room = rt.script.room(name, len(known))
+        if room == 0:
+            return []
+        with rt.ledger.read() as tx:
+            unread = ledger_inputs.number_unread(tx, name)
+        after = Taken(len(known), self._last.get(name), unread, known)
+        return list(rt.sources[name].next(after, Limits()))[:room]
 
     def _read(self, name: str) -> bool:
         """Learn from the ledger what is known of a source; whether it is more than before."""
@@ -82,5 +100,7 @@ class Discovery:
             if name in self._known and ledger_inputs.number_of_items(tx, name) == len(self._known[name]):
                 return False
             self._known[name] = ledger_inputs.known_identities(tx, name)
+            for item in ledger_inputs.items(tx, name, len(self._known[name]) - 1, len(self._known[name])):
+                self._last[name] = item
         rt.heard[name] = time.monotonic()
         return True

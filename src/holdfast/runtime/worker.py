@@ -166,7 +166,7 @@ class Worker:
         self._threads: list[Thread] = []
         self._driven: set[str] = set()
         self._sinks = [
-            SinkLoop(rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port)))
+            SinkLoop(rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port), rt.spark))
             for spec in rt.own_sinks
         ]
 
@@ -387,6 +387,7 @@ class Worker:
         for name in rt.own:
             consumers, route = rt.plan.consumers(name), rt.route(name)
             sweep(rt.ledger, rt.root, name, rt.generation, consumers, route, rt.pins.held())
+        self._discovery.let_go()
         return False
 
     def _repair(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
@@ -17,8 +18,8 @@ from holdfast.sinks.sqlite import Sqlite
 from holdfast.sinks.table import TableSink
 
 
-def make_sink(spec: SinkSpec, schema: pa.Schema) -> Sink:
-    """The sink that takes rows of a schema."""
+def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession) -> Sink:
+    """The sink that takes rows of a schema; the session is for those that have tasks write."""
     match spec.description:
         case endpoints.ParquetSink(path=path, single_file=single_file):
             return ParquetSink(path, single_file)

@@ -2,36 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
+from holdfast.core import limits
 from holdfast.ledger.inputs import Item
 
 # In the body of an item that cannot be read and was set aside: why. Such an item has no rows, ever.
 REFUSED = "refused"
 
 
-class Source(Protocol):
-    """A source that can be re-read."""
+@dataclass(frozen=True)
+class Taken:
+    """What the flow has taken from a source so far."""
 
+    number: int = 0
+    last: Item | None = None
+    unread: int = 0  # items that some stage has yet to read
+    known: Set[str] = frozenset()  # the identities of all of them
+
+
+NOTHING = Taken()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one look at a source may bring."""
+
+    items: int = limits.ITEMS_A_LOOK_MAX
+
+
+class Source(ABC):
+    """A source that gives the same rows again when asked. What has a body here may be left as it is."""
+
+    @abstractmethod
     def schema(self) -> t.StructType:
         """The columns of its rows."""
 
-    def discover(self, known: set[str]) -> list[Item]:
-        """Items that are not known yet, in the order in which they are to be read."""
+    @abstractmethod
+    def next(self, after: Taken, most: Limits) -> Sequence[Item]:
+        """Items that were not taken yet, in the order in which they are to be read; none if there is nothing new.
 
+        What is returned is written down before it is read, and is never asked for anew. It may be asked for by
+        several processes at once; one of them writes it down.
+        """
+
+    @abstractmethod
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
-        """The rows of items; an item that is gone or not what it was is an InputError."""
+        """The rows of items, none for no items; an item that is gone or not what it was is an InputError."""
+
+    def commit(self, last: Item) -> None:  # noqa: B027
+        """No item up to this one will be read again: the source may let go of them."""
 
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """The most items and the most rows that an epoch may take, where the flow says so."""
+        return None, None
 
     def more_to_come(self) -> bool:
         """Whether it is certain to have more, if one only waits."""
+        return False
 
 
 @runtime_checkable

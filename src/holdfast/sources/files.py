@@ -20,7 +20,7 @@ from holdfast.core.errors import InputError, PlanError
 from holdfast.core.json import Json
 from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.inputs import Item
-from holdfast.sources.contract import REFUSED
+from holdfast.sources.contract import REFUSED, Limits, Source, Taken
 from holdfast.sources.fitness import Facts, Unfit
 from holdfast.sources.parquet_files import parquet_facts, signature
 from holdfast.sources.text_files import csv_facts, json_facts
@@ -30,7 +30,7 @@ from holdfast.spark.bind import QUARANTINED
 from holdfast.spark.schemas import parse_schema
 
 
-class Files:
+class Files(Source):
     """The files of one directory."""
 
     def __init__(self, name: str, description: FilesSource) -> None:
@@ -46,11 +46,13 @@ class Files:
         """The declared columns."""
         return self._schema
 
-    def discover(self, known: set[str]) -> list[Item]:
+    def next(self, after: Taken, most: Limits) -> list[Item]:
         """New files, oldest first; files of one instant by name."""
         try:
             with os.scandir(self._directory) as entries:
-                new = [e for e in entries if e.name not in known and e.name[0] not in "._" and e.is_file()]
+                new = [
+                    e for e in entries if e.name not in after.known and e.name[0] not in "._" and e.is_file()
+                ]
                 found = sorted((e.stat().st_mtime_ns, e.name, e.stat().st_size) for e in new)
         except OSError as error:
             raise InputError(
@@ -58,7 +60,7 @@ class Files:
                 operation="discover",
                 hint=_directory_hint(error),
             ) from error
-        return [self._item(name, size, mtime_ns) for mtime_ns, name, size in found]
+        return [self._item(name, size, mtime_ns) for mtime_ns, name, size in found[: most.items]]
 
     def as_found(self, item: Item) -> Item:
         """The file as it is now; one that is gone is missed when it is read."""
@@ -107,10 +109,6 @@ class Files:
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """As the flow says."""
         return self._description.max_files_per_epoch, self._description.max_rows_per_epoch
-
-    def more_to_come(self) -> bool:
-        """Nobody knows whether another file will come."""
-        return False
 
     def _item(self, name: str, size: int, mtime_ns: int) -> Item:
         body: Json = {"bytes": size, "mtime_ns": mtime_ns}

@@ -17,15 +17,13 @@ from holdfast.core.errors import InputError
 from holdfast.core.json import Json
 from holdfast.flow.generate import GenerateSource
 from holdfast.ledger.inputs import Item
+from holdfast.sources.contract import Limits, Source, Taken
 from holdfast.sources.generated_rows import BLOCK_ROWS, Blocks, Columns
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.schemas import parse_schema
 
-# Items that one look discovers; a generator without a rate holds all of them from the start.
-_ITEMS_MAX = 1_000
 
-
-class Generate:
+class Generate(Source):
     """The rows of one recipe, `per_epoch` at a time."""
 
     def __init__(self, name: str, description: GenerateSource, first: Item | None = None) -> None:
@@ -47,11 +45,11 @@ class Generate:
         """The declared columns."""
         return self._schema
 
-    def discover(self, known: set[str]) -> list[Item]:
+    def next(self, after: Taken, most: Limits) -> list[Item]:
         """The next items that are due; an item's identity is its number."""
-        stop = min(self._items_due(), len(known) + _ITEMS_MAX)
-        found = [self._item(number) for number in range(len(known), stop)]
-        self._found = len(known) + len(found)
+        stop = min(self._items_due(), after.number + most.items)
+        found = [self._item(number) for number in range(after.number, stop)]
+        self._found = after.number + len(found)
         return found
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:

@@ -13,10 +13,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from holdfast.core.errors import InputError, PlanError
 from holdfast.flow.endpoints import RowsSource
 from holdfast.ledger.inputs import Item
+from holdfast.sources.contract import Limits, Source, Taken
 from holdfast.state.digest import digest
 
 
-class Rows:
+class Rows(Source):
     """The rows of an Arrow table, `per_epoch` at a time."""
 
     def __init__(self, name: str, description: RowsSource) -> None:
@@ -36,10 +37,11 @@ class Rows:
                 " Cast it, an unsigned number to a signed one.",
             ) from error
 
-    def discover(self, known: set[str]) -> list[Item]:
-        """All slices of the table that are not known yet."""
+    def next(self, after: Taken, most: Limits) -> list[Item]:
+        """The slices of the table that are not known yet."""
         starts = range(0, self._table.num_rows, self._per_epoch)
-        return [self._item(start) for start in starts if self._identity(start) not in known]
+        new = [start for start in starts if self._identity(start) not in after.known]
+        return [self._item(start) for start in new[: most.items]]
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The rows of slices, if the table still holds what it held."""
@@ -51,10 +53,6 @@ class Rows:
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """One slice an epoch."""
         return 1, None
-
-    def more_to_come(self) -> bool:
-        """All of it is there from the start."""
-        return False
 
     def _identity(self, start: int) -> str:
         return f"{start}+{self._per_epoch}"
