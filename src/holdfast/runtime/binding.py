@@ -43,7 +43,7 @@ def bound(
     sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
-    check_sinks(plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks})
+    check_sinks(plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks}, spark)
     own = next(one.stages for one in plan.groups if one.name == group)
     return Runtime(
         plan,

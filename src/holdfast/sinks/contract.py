@@ -46,7 +46,15 @@ class SinkRecord:
 
 
 class Sink(Protocol):
-    """A target that takes the epochs of one stage, each once."""
+    """A target that takes the epochs of one stage, each once.
+
+    It is made, or says by a PlanError why it cannot be, before anything runs.
+    """
+
+    @property
+    def place(self) -> object | None:
+        """What no other sink may have as its target too; None where there is no such thing."""
+        ...
 
     def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
         """Fence every older generation in the target, then say what is the last record found there.

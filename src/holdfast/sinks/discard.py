@@ -11,6 +11,11 @@ from holdfast.sinks.contract import SinkRecord
 class DiscardSink:
     """Has no target, and so nothing that an old generation could spoil: what the ledger says is its record."""
 
+    @property
+    def place(self) -> None:
+        """Nothing that could be anyone else's too."""
+        return None
+
     def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
         """The record is what the ledger's cursor says."""
         return SinkRecord(flow, branch, start - 1, 0, generation) if start else None

@@ -28,6 +28,11 @@ class ForeachSink:
         self._name = name
         self._schema = schema
 
+    @property
+    def place(self) -> None:
+        """Nothing that could be anyone else's too."""
+        return None
+
     def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
         """The record is what the ledger's cursor says."""
         return SinkRecord(flow, branch, start - 1, 0, generation) if start else None

@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core import crashpoints
-from holdfast.core.errors import FencedError, HoldfastError, SinkError, StorageError
+from holdfast.core.errors import FencedError, HoldfastError, PlanError, SinkError, StorageError
 from holdfast.core.ids import epoch_name, new_attempt_id
 from holdfast.sinks.contract import SinkRecord, admit, other_flow
 from holdfast.sinks.reading import has_rows
@@ -77,7 +77,9 @@ class _Opening:
 class ParquetSink:
     """Publishes each epoch as a directory of Parquet files, or as one file, that appears in one step."""
 
-    def __init__(self, path: str | Path, single_file: bool = False) -> None:
+    def __init__(self, path: str | Path, single_file: bool = False, schema: pa.Schema | None = None) -> None:
+        if schema is not None and not single_file:
+            _refuse_hidden(schema)
         self.path = Path(path).resolve()
         if not self.path.name:
             raise SinkError(
@@ -86,6 +88,11 @@ class ParquetSink:
         self._single_file = single_file
         self._hidden = self.path.parent / f".{self.path.name}.holdfast"
         self._opening: _Opening | None = None
+
+    @property
+    def place(self) -> object:
+        """The directory."""
+        return self.path
 
     def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
         """Fence every older generation in the target, then say what is the last record found there."""
@@ -255,6 +262,18 @@ class ParquetSink:
     def _fenced_by(self, newest: int, generation: int) -> FencedError:
         by = f"generation {newest}" if newest > generation else "another opening of the same generation"
         return FencedError(f"generation {generation} was fenced in {self.path} by {by}", operation="fence")
+
+
+def _refuse_hidden(schema: pa.Schema) -> None:
+    """Readers take the column `epoch` from the directory's name, and Spark does not tell upper from lower case."""
+    hidden = [name for name in schema.names if name.lower() == "epoch"]
+    if hidden:
+        raise PlanError(
+            f"the column {hidden[0]!r} would be hidden by the column 'epoch' that readers of hf.parquet take from "
+            "the names of the directories",
+            operation="plan",
+            hint="Rename the column in a transform, or use hf.parquet(..., single_file=True).",
+        )
 
 
 def _renamed_away(claim: Path) -> Path:

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from holdfast.core import crashpoints
-from holdfast.core.errors import SinkError
+from holdfast.core.errors import PlanError, SinkError
 from holdfast.core.ids import new_attempt_id
 from holdfast.sinks import reading, sqlite, table_record
 from holdfast.sinks.contract import SinkRecord, admit, other_flow
@@ -48,6 +48,11 @@ class TableSink:
 
     def __str__(self) -> str:
         return f"table {self._name!r} of {self._database}"
+
+    @property
+    def place(self) -> object:
+        """The database and the table in it."""
+        return str(self._database), self._target
 
     def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
         """Fence every older opening of the table, then say what is the last record found there."""
@@ -92,12 +97,26 @@ class TableSink:
     # Opening
 
     def _described(self) -> sa.Table:
-        columns = []
-        for field in self._schema:
-            how = self._database.storage_of(field.type)
-            assert how is not None, "checked when the flow was planned"
-            columns.append(sa.Column(_quoted(field.name), how.declared))
+        missing = [name for name in self._key or () if name not in self._schema.names]
+        if missing:
+            raise PlanError(
+                f"hf.table has key={list(self._key or ())}, but there is no column {missing[0]!r}",
+                operation="plan",
+                hint=f"The columns are {', '.join(self._schema.names)}.",
+            )
+        columns = [sa.Column(_quoted(field.name), self._declared(field)) for field in self._schema]
         return sa.Table(_quoted(self._name), sa.MetaData(), *columns)
+
+    def _declared(self, field: pa.Field) -> sa.types.TypeEngine[object]:
+        how = self._database.storage_of(field.type)
+        if how is None:
+            raise PlanError(
+                f"hf.table cannot store the column {field.name!r}, a {field.type}",
+                operation="plan",
+                hint="Make it text in a transform before the sink: to_json(...) for nested values, cast(... as string) "
+                "for others.",
+            )
+        return how.declared
 
     def _last(self, row: sa.Row | None, claim: Claim) -> SinkRecord | None:
         if row is None:

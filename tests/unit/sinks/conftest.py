@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core import limits
-from unit.sinks.feeding import write_segments
+from holdfast.testing.epochs import write_segments
 from unit.sinks.kinds import KINDS, Kind
 
 

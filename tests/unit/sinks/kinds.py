@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 
 from holdfast.sinks import parquet, sqlite, table, table_record
@@ -17,8 +16,8 @@ from holdfast.sinks.contract import Sink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sinks.table import TableSink
 from holdfast.storage import atomic
+from holdfast.testing.epochs import SCHEMA
 
-SCHEMA = pa.schema([pa.field("value", pa.int64(), nullable=False), ("name", pa.string())])
 TABLE = "values"
 
 POINTS = ("sink.before_stage", "sink.after_stage", "sink.after_publish", "sink.after_record")

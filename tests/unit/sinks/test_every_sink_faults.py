@@ -24,8 +24,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import FencedError, SinkError
+from holdfast.testing.epochs import FLOW, expected, feed, publish_after, record, segments
 from unit.sinks import feeding
-from unit.sinks.feeding import FLOW, expected, feed, publish_after, record, segments
 from unit.sinks.kinds import KINDS, POINTS, Kind
 
 
@@ -279,7 +279,7 @@ FULL_DISK = """
 import sys
 from pathlib import Path
 import pyarrow as pa, pyarrow.parquet as pq
-from unit.sinks.feeding import FLOW, SCHEMA, record
+from holdfast.testing.epochs import FLOW, SCHEMA, record
 from unit.sinks.kinds import KINDS
 from holdfast.core.errors import SinkError
 

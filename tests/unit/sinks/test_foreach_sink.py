@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import SinkError, StorageError
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.foreach import ForeachSink
-from unit.sinks.feeding import FLOW, SCHEMA, VALUES, record, segments
+from holdfast.testing.epochs import FLOW, SCHEMA, VALUES, record, segments
 
 
 def test_it_is_called_with_the_rows_the_epoch_and_a_token_and_not_without_rows(directory: Path) -> None:

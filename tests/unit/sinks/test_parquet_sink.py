@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.errors import FencedError, SinkError
 from holdfast.sinks.parquet import ParquetSink
-from unit.sinks.feeding import (
+from holdfast.testing.epochs import (
     FLOW,
     SCHEMA,
     expected,

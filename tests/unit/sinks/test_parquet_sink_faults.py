@@ -16,7 +16,7 @@ import pytest
 from holdfast.core.errors import FencedError, SinkError
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.storage import atomic
-from unit.sinks.feeding import (
+from holdfast.testing.epochs import (
     FLOW,
     expected,
     feed,

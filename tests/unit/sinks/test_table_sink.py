@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import SinkError
 from holdfast.sinks.sqlite import Sqlite
 from holdfast.sinks.table import TableSink
-from unit.sinks.feeding import FLOW, expected, feed, publish_after, record
+from holdfast.testing.epochs import FLOW, expected, feed, publish_after, record
 from unit.sinks.kinds import KINDS, SCHEMA, TABLE, query
 from unit.sinks.test_every_sink_faults import child
 
