@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-policies bench-recovery clean
+.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-policies bench-recovery clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -20,11 +20,21 @@ lint: $(READY) ## ruff, mypy and import-linter
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
 
+services: $(READY) ## start PostgreSQL and Kafka for tests, and say how to reach them
+	@$(BIN)/python scripts/services start
+	@$(BIN)/python scripts/services env
+
+services-stop: $(READY) ## stop them; their data stays
+	@$(BIN)/python scripts/services stop
+
+# Where a server cannot be had, its tests are skipped, or fail if CI=true.
 # pytest comes last, so that the run ends with its summary.
 test: lint ## everything except the slow tests
+	@$(BIN)/python scripts/services start || true
 	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 test-all: lint ## everything
+	@$(BIN)/python scripts/services start || true
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 demo: $(READY) ## run the example flow, kill it, run it again, compare
@@ -58,6 +68,6 @@ bench-policies: $(READY) ## what every recovery policy costs, relative to gap (J
 bench-recovery: $(READY) ## kill -9 at full load under every policy, and Spark (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench recovery $(if $(JSON),--json $(JSON))
 
-clean: ## remove what the tools left behind, but not .venv
+clean: ## remove what the tools left behind, but not .venv and .services
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist demo-work spark-warehouse
-	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import servers
+
 # Spark starts `python3` from the path for its workers unless it is told otherwise.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -26,3 +28,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 def work(tmp_path: Path) -> Path:
     """A work directory that does not exist yet, as on a flow's first run."""
     return tmp_path / "work"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in servers.skipped(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)

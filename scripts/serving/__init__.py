@@ -1,0 +1,1 @@
+"""Servers for development and tests, behind `scripts/services`. Standard library only, Linux only."""
