@@ -28,6 +28,7 @@ from holdfast.flow.aggregates import (
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
 from holdfast.flow.own import Context, each_key
+from holdfast.flow.own_edges import own_sink, own_source
 from holdfast.flow.policies import (
     active_standby,
     gap,
@@ -67,6 +68,8 @@ __all__ = [
     "max",
     "min",
     "no_sync",
+    "own_sink",
+    "own_source",
     "parquet",
     "passive_standby",
     "rows",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, Index, Integer, MetaData, String, Table
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 metadata = MetaData()
 
@@ -162,6 +162,18 @@ cursors = Table(
     Column("input", String, primary_key=True),
     Column("processed", Integer, nullable=False),
     Column("needed", Integer, nullable=False),
+)
+
+# By sink that prepares and commits, the last epoch that was decided to be committed.
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("sink", String, primary_key=True),
+    Column("branch", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("token", String, nullable=False),
 )
 
 # Files that a standby, or another reader that is no member of the group, reads just now.

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
 from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.generate import GenerateSource
+from holdfast.flow.own_edges import OwnSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, stages
 from holdfast.ledger import inputs as ledger_inputs
@@ -43,7 +45,9 @@ def bound(
     sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
-    check_sinks(plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks}, spark)
+    check_sinks(
+        plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks}, spark, ledger
+    )
     own = next(one.stages for one in plan.groups if one.name == group)
     return Runtime(
         plan,
@@ -95,6 +99,18 @@ def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source
             with ledger.read() as tx:
                 first = ledger_inputs.items(tx, name, 0, 1)
             return Generate(name, description, *first)
+        case OwnSource(make=make):
+            return _own(name, make())
+
+
+def _own(name: str, made: object) -> Source:
+    if not isinstance(made, Source):
+        raise PlanError(
+            f"what hf.own_source makes for {name!r} is a {type(made).__name__}, and no holdfast.edges.Source",
+            operation="bind",
+            hint="Inherit from holdfast.edges.Source.",
+        )
+    return made
 
 
 def _cores(spark: SparkSession) -> int:

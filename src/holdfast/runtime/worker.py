@@ -166,7 +166,9 @@ class Worker:
         self._threads: list[Thread] = []
         self._driven: set[str] = set()
         self._sinks = [
-            SinkLoop(rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port), rt.spark))
+            SinkLoop(
+                rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port), rt.spark, rt.ledger)
+            )
             for spec in rt.own_sinks
         ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from holdfast.core.errors import FencedError, SinkError
 
@@ -45,6 +45,7 @@ class SinkRecord:
         return cls(flow, branch, epoch, revision, generation)
 
 
+@runtime_checkable
 class Sink(Protocol):
     """A target that takes the epochs of one stage, each once.
 

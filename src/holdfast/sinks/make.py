@@ -9,16 +9,22 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
+from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.ledger.ledger import Ledger
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.discard import DiscardSink
 from holdfast.sinks.foreach import ForeachSink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sinks.table import TableSink
+from holdfast.sinks.two_phase import TwoPhase, TwoPhaseSink
 
 
-def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession) -> Sink:
-    """The sink that takes rows of a schema; the session is for those that have tasks write."""
+def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Ledger) -> Sink:
+    """The sink that takes rows of a schema.
+
+    The session is for those that have tasks write, the ledger for those that prepare and commit.
+    """
     match spec.description:
         case endpoints.ParquetSink(path=path, single_file=single_file):
             return ParquetSink(path, single_file, schema)
@@ -28,14 +34,30 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession) -> Sink:
             return ForeachSink(function, spec.name, schema)
         case endpoints.DiscardSink():
             return DiscardSink()
+        case OwnSink(make=make):
+            return _own(make(schema), spec.name, schema, ledger)
 
 
-def check_sinks(plan: FlowPlan, schemas: Mapping[str, pa.Schema], spark: SparkSession) -> None:
+def _own(made: object, name: str, schema: pa.Schema, ledger: Ledger) -> Sink:
+    if isinstance(made, TwoPhase):
+        return TwoPhaseSink(made, name, schema, ledger)
+    if not isinstance(made, Sink):
+        raise PlanError(
+            f"what hf.own_sink makes for {name!r} is a {type(made).__name__}, and no sink",
+            operation="plan",
+            hint="It needs place, open, publish and close, or the methods of holdfast.edges.TwoPhase.",
+        )
+    return made
+
+
+def check_sinks(
+    plan: FlowPlan, schemas: Mapping[str, pa.Schema], spark: SparkSession, ledger: Ledger
+) -> None:
     """Raise for a sink that cannot take the rows it would be given; `schemas` are by the sink's name."""
     places: dict[object, str] = {}
     for spec in plan.sinks:
         try:
-            place = make_sink(spec, schemas[spec.name], spark).place
+            place = make_sink(spec, schemas[spec.name], spark, ledger).place
         except PlanError as error:
             raise error.at(stage=spec.stage) from error.__cause__
         if place is not None and place in places:

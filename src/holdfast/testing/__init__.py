@@ -11,5 +11,6 @@ A suite is a class of pytest tests. Inherit from it, say how a source or a targe
 
 from holdfast.testing.sinks import SinkSuite, Target
 from holdfast.testing.sources import Origin, SourceSuite
+from holdfast.testing.two_phase import Doubtful, TwoPhaseSuite
 
-__all__ = ["Origin", "SinkSuite", "SourceSuite", "Target"]
+__all__ = ["Doubtful", "Origin", "SinkSuite", "SourceSuite", "Target", "TwoPhaseSuite"]

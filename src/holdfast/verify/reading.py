@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from holdfast.flow.endpoints import DiscardSink, ForeachSink, ParquetSink, TableSink
 from holdfast.flow.nodes import RunningAggregate
+from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.verify.classes import Seen
 from holdfast.verify.home import Home
@@ -33,11 +34,11 @@ def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
         case TableSink(table=table, key=key):
             path = home.sink(sink.name).with_name(f"{sink.name}.db")
             return Seen(sink.name, _table(path, table), () if key is None else key)
-        case ForeachSink(read=read) if read is not None:
+        case ForeachSink(read=read) | OwnSink(read=read) if read is not None:
             os.chdir(home.root)
             rows = read()
             return Seen(sink.name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows)))
-        case ForeachSink() | DiscardSink():
+        case ForeachSink() | OwnSink() | DiscardSink():
             return None
 
 
