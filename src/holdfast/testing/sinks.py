@@ -276,8 +276,8 @@ class _Passed:
 
 @contextmanager
 def _lines(sink: Sink, until: int | None) -> Iterator[_Passed]:
-    """Count the lines that run in the module of a sink's class; with `until`, die at that one, and only once."""
-    home, passed, numbers = sys.modules[type(sink).__module__].__file__, _Passed(), count(1)
+    """Count the lines that run in the file of a sink's class; with `until`, die at that one, and only once."""
+    home, passed, numbers = type(sink).publish.__code__.co_filename, _Passed(), count(1)
 
     def local(frame: FrameType, event: str, _: object) -> Tracer:
         if event == "line":
