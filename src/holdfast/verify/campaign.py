@@ -51,6 +51,7 @@ class Wanted:
     pairs: int = 0  # runs with two deaths, chosen by the seed
     gate: bool = True
     shrink: bool = True
+    restart: str | None = None  # a command that restarts the servers of the sinks
     keep: Path | None = None  # where the runs leave their directories
 
     def check(self) -> None:
@@ -209,13 +210,16 @@ class _Campaign:
 
     def _possible(self, name: str, plan: FlowPlan) -> tuple[str, ...]:
         """The faults that are asked for, without one that the flow does not say it survives."""
+        why_not = {}
+        if plan.survives != "machine":
+            why_not["machine"] = (
+                f'the loss of the machine is not tried, as the flow says survives="{plan.survives}"'
+            )
+        if self._wanted.restart is None:
+            why_not["target"] = "no server is restarted, as --restart does not say how"
         faults = self._wanted.faults
-        if "machine" not in faults or plan.survives == "machine":
-            return faults
-        self.notes.append(
-            f'policy {name}: the loss of the machine is not tried, as the flow says survives="{plan.survives}"'
-        )
-        return tuple(fault for fault in faults if fault != "machine")
+        self.notes += [f"policy {name}: {why_not[fault]}" for fault in faults if fault in why_not]
+        return tuple(fault for fault in faults if fault not in why_not)
 
     def _played(
         self, planned: Sequence[Scenario], variants: Mapping[str, Variant], golden: Golden
@@ -223,14 +227,18 @@ class _Campaign:
         """Deal the scenarios to the lanes, and hear of the outcomes as they come."""
         self._progress.total = len(planned)
         self._say("crashing it")
-        lanes = [_Lane(self, number, planned[number::LANES], variants, golden) for number in range(LANES)]
-        try:
-            self._listen(lanes)
-            for lane in lanes:
-                lane.actor.wait().returned()
-        finally:
-            for lane in lanes:
-                lane.actor.end()
+        # A server that is restarted is another lane's too.
+        alone = [scenario for scenario in planned if scenario.fault == "target"]
+        others = [scenario for scenario in planned if scenario.fault != "target"]
+        for dealt in ([others[number::LANES] for number in range(LANES)], [alone] if alone else []):
+            lanes = [_Lane(self, number, part, variants, golden) for number, part in enumerate(dealt)]
+            try:
+                self._listen(lanes)
+                for lane in lanes:
+                    lane.actor.wait().returned()
+            finally:
+                for lane in lanes:
+                    lane.actor.end()
         order = {scenario.name: i for i, scenario in enumerate(planned)}
         return sorted(self._progress.outcomes, key=lambda o: order[_name(o)])
 
@@ -289,12 +297,14 @@ class _Campaign:
             "--tasks",
             str(wanted.tasks),
         ]
+        words += ["--restart", wanted.restart] if scenario.fault == "target" and wanted.restart else []
         return shlex.join(words)
 
     def _stage(self, name: str) -> Stage:
         root = self._root / name
         root.mkdir(exist_ok=True)
-        return Stage(self._address, Path.cwd(), root, self._wanted.tasks, keep=self._wanted.keep is not None)
+        keep, restart = self._wanted.keep is not None, self._wanted.restart
+        return Stage(self._address, Path.cwd(), root, self._wanted.tasks, keep=keep, restart=restart)
 
     def _say(self, doing: str) -> None:
         self._progress.doing = doing

@@ -27,6 +27,9 @@ POWER_POINTS = ("commit.after", "ship.mid", "sink.after_publish")
 # Where a process that has its JVM to itself is killed, one of them a policy: a start takes long.
 JVM_POINTS = ("plan.after", "commit.before", "sink.after_publish", "ship.mid")
 
+# Where the server behind a sink is restarted: with the epoch staged, and inside the transaction.
+TARGET_POINTS = ("sink.after_stage", "sink.after_publish")
+
 FAULTS = {
     "kill": "kill -9 of the process, at every point in turn",
     "jvm": "kill -9 of a process with a JVM of its own, at a point of the seed's choice",
@@ -42,6 +45,7 @@ FAULTS = {
     "ledger": "the ledger cannot be written to for three seconds",
     "setback": "the ledger is set back to an older copy, the sinks are not",
     "second": "a second process is started on the same work directory",
+    "target": "the server of a sink is restarted, by the command of --restart, while an epoch is on its way to it",
 }
 
 PAIR = "pair"
@@ -57,12 +61,13 @@ class Step:
     damage: str = ""  # one of DAMAGES, "power", "machine" or "setback"
     locked_s: float = 0.0  # for how long somebody holds the ledger's lock meanwhile
     second: bool = False  # whether a second process tries to run the flow meanwhile
+    restart: bool = False  # whether the servers of the sinks are restarted meanwhile
     own_jvm: bool = False  # whether the process has a JVM of its own, as in production
 
     @property
     def goes_on(self) -> bool:
         """Whether the process is only held up at its point until something else is under way."""
-        return self.second or self.locked_s > 0
+        return self.second or self.restart or self.locked_s > 0
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,11 @@ class _Author:
                 return [self._one(fault, None, replace(self._at("plan.after", "stop"), locked_s=3.0))]
             case "setback":
                 return [self._one(fault, None, Step(), Step(damage="setback"))]
+            case "target":
+                return [
+                    self._one(fault, point, replace(self._at(point, "stop"), restart=True))
+                    for point in TARGET_POINTS
+                ]
             case "second":
                 return [self._one(fault, None, replace(self._at("plan.after", "stop"), second=True))]
             case _:

@@ -10,6 +10,7 @@ import pickle
 import shutil
 import signal
 import sqlite3
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,9 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.core import limits
 from holdfast.core.crashpoints import NO_ORDERS, Orders
+from holdfast.core.errors import FlowError
 from holdfast.core.json import Json
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger.ledger import Ledger
@@ -67,13 +70,23 @@ class Played:
 class Stage:
     """Where scenarios are played: a directory, and a session of a Connect server."""
 
-    def __init__(self, address: str, origin: Path, root: Path, tasks: int, *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        address: str,
+        origin: Path,
+        root: Path,
+        tasks: int,
+        *,
+        keep: bool = False,
+        restart: str | None = None,
+    ) -> None:
         self._address = address
         self._master = f"{address}/;session_id={uuid.uuid4()}"
         self._origin = origin
         self._root = root
         self._tasks = tasks
         self._keep = keep  # the directories of runs, for somebody who wants to look at them
+        self._restart = restart  # a command
 
     def home(self, name: str) -> Home:
         """A new directory for a run."""
@@ -120,6 +133,24 @@ class Stage:
             run.close()
             if not self._keep:
                 shutil.rmtree(place, ignore_errors=True)
+
+    def restart_targets(self) -> None:
+        """Have the user's command restart the servers behind the sinks."""
+        assert self._restart is not None, "without a command the fault is not asked for"
+        done = subprocess.run(
+            self._restart,
+            shell=True,
+            cwd=self._origin,
+            capture_output=True,
+            text=True,
+            timeout=limits.VERIFY_RUN_MS_MAX / 1000,
+            check=False,
+        )
+        if done.returncode:
+            raise FlowError(
+                f"--restart ended with status {done.returncode}: {done.stderr.strip()[-500:]}",
+                operation="verify",
+            )
 
     def another_session(self) -> Stage:
         """The same server under another session: nobody's jobs are interrupted by it."""
@@ -208,6 +239,8 @@ class _Run:
         self._stop_without_locks(actor)
         if not step.goes_on:
             return None
+        if step.restart:
+            self._stage.restart_targets()
         refused = self._second() if step.second else None
         if refused is not None:
             return refused

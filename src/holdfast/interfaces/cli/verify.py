@@ -44,6 +44,9 @@ def verify(
     ] = 0,
     seed: Annotated[int, typer.Option(help="Decides which occurrence of a point and which file.")] = 1,
     tasks: Annotated[int, typer.Option(help="Tasks that share a stage's state.", min=1)] = 2,
+    restart: Annotated[
+        str | None, typer.Option(help="For the fault `target`: a command that restarts the sinks' servers.")
+    ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all that was found as JSON.")
     ] = None,
@@ -89,6 +92,7 @@ def verify(
         seed,
         tasks,
         pairs,
+        restart=restart,
         keep=kept,
     )
     campaign = _of_a_job(wanted, source) if spark else _of_a_flow(wanted)
