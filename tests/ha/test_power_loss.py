@@ -58,6 +58,10 @@ synced("d"), synced(".")
 open("d/unnamed", "w").write("12345678")
 synced("d/unnamed")
 os.rename("d/moved", "d/moved-again")
+os.mkdir("staged")
+open("staged/part", "w").write("12345678")
+synced("staged/part"), synced("staged"), synced(".")
+os.rename("staged", "d/shown")
 """
 
 
@@ -68,5 +72,5 @@ def test_a_cut_takes_what_no_fsync_has_kept(tmp_path: Path, tmp_path_factory: py
         [sys.executable, "-m", "holdfast.verify.power", aside / "log", aside / "script.py", tmp_path],
         check=True,
     )
-    assert [path.name for path in cut(tmp_path, aside / "log")] == ["moved-again", "torn", "unnamed"]
+    assert [path.name for path in cut(tmp_path, aside / "log")] == ["moved-again", "part", "torn", "unnamed"]
     assert {path.name: path.stat().st_size for path in (tmp_path / "d").iterdir()} == {"whole": 8, "torn": 4}

@@ -42,6 +42,7 @@ def cut(home: Path, log: Path, keep: Path | None = None) -> list[Path]:
             continue
         if not _is_listed(path, home, listed):
             path.unlink()
+            _remove_unlisted(path.parent, home, listed)
         elif path.stat().st_ino not in whole:
             os.truncate(path, path.stat().st_size // 2)
         else:
@@ -61,6 +62,13 @@ def _noted(log: Path) -> tuple[set[int], dict[int, dict[str, int]]]:
         else:
             listed[inode] = names
     return whole, listed
+
+
+def _remove_unlisted(directory: Path, home: Path, listed: dict[int, dict[str, int]]) -> None:
+    """A directory whose name was not on the disk goes with the last file in it: so does one that was just renamed."""
+    while directory != home and not any(directory.iterdir()) and not _is_listed(directory, home, listed):
+        directory.rmdir()
+        directory = directory.parent
 
 
 def _is_listed(path: Path, home: Path, listed: dict[int, dict[str, int]]) -> bool:
