@@ -56,18 +56,34 @@ def commit_skip(
 
 
 def give_up_segments(ledger: Ledger, row: StageRow) -> int:
-    """Rows that were lost before anybody read them are read as none, and said to be skipped; how many epochs."""
+    """Rows that were lost before anybody read them are read as none, and said to be skipped; how many epochs.
+
+    The plan of such an epoch says of which ports: whoever follows the plan in peace leaves the same rows out.
+    """
     table = schema.segments
     mine = (table.c.stage == row.stage, table.c.branch == row.branch, table.c.status == "lost")
     with ledger.write(row.generation) as tx:
-        found = tx.execute(sa.select(table.c.epoch, table.c.rows).where(*mine).order_by(table.c.epoch)).all()
+        columns = table.c.epoch, table.c.port, table.c.rows
+        found = tx.execute(sa.select(*columns).where(*mine).order_by(table.c.epoch)).all()
         if not found:
             return 0
         tx.execute(sa.update(table).where(*mine).values(status="live", rows=0, bytes=0, files=[]))
-        lost = sorted({epoch for epoch, _ in found})
-        reason = f"{sum(rows for _, rows in found)} rows that epochs {lost[0]} to {lost[-1]} wrote and nobody had read"
+        lost = sorted({part.epoch for part in found})
+        for epoch in lost:
+            _say_in_plan(tx, row, epoch, [part.port for part in found if part.epoch == epoch])
+        rows = sum(part.rows for part in found)
+        reason = f"{rows} rows that epochs {lost[0]} to {lost[-1]} wrote and nobody had read"
         record_event(tx, "skipped", reason, stage=row.stage, epoch=lost[-1], generation=row.generation)
     return len(lost)
+
+
+def _say_in_plan(tx: Connection, row: StageRow, epoch: int, ports: Sequence[str]) -> None:
+    plans = schema.plans
+    mine = (plans.c.stage == row.stage, plans.c.branch == row.branch, plans.c.epoch == epoch)
+    body = tx.execute(sa.select(plans.c.body).where(*mine)).scalar_one_or_none()
+    if body is not None:
+        given_up = sorted({*ports, *body.get("given_up", [])})
+        tx.execute(sa.update(plans).where(*mine).values(body={**body, "given_up": given_up}))
 
 
 def commit_rebuild(ledger: Ledger, row: StageRow, first: int, made: Sequence[tuple[int, str, Json]]) -> None:

@@ -6,7 +6,7 @@ in the sinks can be compared row by row. `holdfast verify` is built on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -46,6 +46,11 @@ class Script:
                     epoch=row.head + 1,
                 )
         return body
+
+    def given_up(self, stage: str, epoch: int) -> Collection[str]:
+        """The ports of an epoch whose rows were lost then, before anybody read them."""
+        ports: Collection[str] = (self.plans or {}).get(stage, {}).get(epoch, {}).get("given_up", ())
+        return ports
 
 
 UNSCRIPTED = Script()

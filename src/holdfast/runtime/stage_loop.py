@@ -136,7 +136,8 @@ class StageLoop:
             inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
             attempts = epochs.attempts_at(tx, row, epoch)
         state_rows = before.get("state_rows", 0) + outcome.keys_added
-        segments = outcome.segment_rows
+        given_up = rt.script.given_up(name, epoch)
+        segments = {port: rows for port, rows in outcome.segment_rows.items() if port not in given_up}
         layer = outcome.layer if self._stage.operator is not None else None
         if self._policy.persist is Persist.BEFORE:
             named = [*outcome.runs, *(file for segment in segments.values() for file in segment["files"])]
