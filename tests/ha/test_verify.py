@@ -42,6 +42,12 @@ totals = unique.group_by("user").agg(n=hf.count(), total=hf.sum("amount")).named
 totals.to(hf.parquet("totals")).to(hf.table("sqlite:///totals.db", "totals", key="user"))
 """
 
+# With a stage whose state can be made again from its input, which not every policy needs.
+WITH_WINDOWS = f"""{FLOW}
+minutes = events.group_by("user").window("ts", tumbling="2 seconds", late="1 second")
+minutes.agg(n=hf.count()).named("minutes").to(hf.parquet("minutes"))
+"""
+
 # A sink of a user's that is subtly wrong: it writes before it looks whether it has seen the token.
 WRONG = """
 import json
@@ -155,6 +161,7 @@ def test_a_plain_spark_job_is_told_what_a_crash_leaves_in_its_sink(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_fault_at_every_point_under_every_policy_is_as_predicted(flow: Path, tmp_path: Path) -> None:
+    flow.write_text(WITH_WINDOWS)
     done = verified(flow, tmp_path, "--policies=all", "--faults=all", "--pairs=3")
     report = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,10 +26,12 @@ from holdfast.verify.actor import Actor
 from holdfast.verify.classes import Recovery, worst
 from holdfast.verify.golden import Middle, gate, golden_run, in_small_epochs, in_the_middle
 from holdfast.verify.outcome import Campaign, Progress, RunOutcome
+from holdfast.verify.run import play
 from holdfast.verify.scenario import FAULTS, PAIR, Scenario, pairs, scenarios
 from holdfast.verify.server import connect_server
 from holdfast.verify.shrink import shrunk
 from holdfast.verify.stage import Golden, Played, Stage, Variant
+from holdfast.verify.targets import Targets
 from holdfast.verify.variants import AS_WRITTEN, promised, variant
 
 # Two lanes keep two cores busy: while one starts a process, the other computes.
@@ -120,11 +122,19 @@ class _Campaign:
         self._root = root
         self._address = address
         self._observe = observe
+        self._targets = Targets(self._plan)
         self._progress = Progress()
         self.notes: list[str] = []
         self.deterministic = True
 
     def run(self) -> list[RunOutcome]:
+        try:
+            return self._run()
+        finally:
+            if self._targets and self._wanted.keep is None:
+                Actor(self._targets.end, self._root / "end.log").wait().returned()
+
+    def _run(self) -> list[RunOutcome]:
         stage = self._stage("peace")
         self._say("running the flow in peace")
         golden = golden_run(stage, self._plan, dict.fromkeys(self._plan.sources, self._wanted.epochs))
@@ -260,7 +270,7 @@ class _Campaign:
         """One scenario, from its start to its verdict."""
         started = time.monotonic()
         try:
-            played = stage.play(scenario, variant, golden)
+            played = play(stage, scenario, variant, golden)
         except HoldfastError as error:
             played = Played(True, error={"kind": type(error).__name__, "message": error.message})
         verdicts, wrong = played.verdicts, played.error
@@ -304,7 +314,8 @@ class _Campaign:
         root = self._root / name
         root.mkdir(exist_ok=True)
         keep, restart = self._wanted.keep is not None, self._wanted.restart
-        return Stage(self._address, Path.cwd(), root, self._wanted.tasks, keep=keep, restart=restart)
+        facts = self._address, Path.cwd(), root, self._wanted.tasks, self._targets
+        return Stage(*facts, keep=keep, restart=restart)
 
     def _say(self, doing: str) -> None:
         self._progress.doing = doing

@@ -59,7 +59,7 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     until = {source: max(1, items - (1 if precise else 2)) for source, items in golden.items.items()}
     middle = stage.home(f"middle-{name}")
     stage.run(plan, middle, script=Script(until, golden.plans), drain=False).returned()
-    rest = middle.copied(middle.root.with_name(f"rest-{name}"))
+    rest = stage.home(f"rest-{name}", middle)
     watch = rest.root / "points"
     orders = Orders(watch=str(watch))
     # Only up to where a process will die.

@@ -1,7 +1,7 @@
 """The directory of one run, and a flow whose sinks lie in it.
 
-A flow that is tested must not touch what it writes to in earnest: every sink is moved into the run's directory. Its
-sources are read where they are.
+A flow that is tested must not touch what it writes to in earnest: every sink is moved into the run's directory, or, where
+it writes to a server, into a target of the run's own there (targets.py). Its sources are read where they are.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _sink(sink: SinkSpec, home: Home) -> SinkDescription:
     match sink.description:
         case ParquetSink() as description:
             return replace(description, path=str(home.sink(sink.name)))
-        case TableSink() as description:
+        case TableSink(url=url) as description if url.startswith("sqlite"):
             return replace(description, url=f"sqlite:///{home.sink(sink.name)}.db")
         case description:
             return description

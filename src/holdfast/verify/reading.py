@@ -17,6 +17,7 @@ from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.verify.classes import Seen
 from holdfast.verify.home import Home
+from holdfast.verify.targets import on_server
 
 EPOCH = "epoch"
 
@@ -31,6 +32,8 @@ def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
         case ParquetSink(single_file=single_file):
             rows = _single_files(home.sink(sink.name)) if single_file else _directories(home.sink(sink.name))
             return Seen(sink.name, rows, _revised_by(plan, sink), EPOCH)
+        case TableSink(url=url, table=table, key=key) if on_server(url):
+            return Seen(sink.name, _server_table(url, table), () if key is None else key)
         case TableSink(table=table, key=key):
             path = home.sink(sink.name).with_name(f"{sink.name}.db")
             return Seen(sink.name, _table(path, table), () if key is None else key)
@@ -62,6 +65,16 @@ def _single_files(path: Path) -> pa.Table:
         epoch = int(file.stem.removeprefix("epoch-"))
         tables.append(table.append_column(EPOCH, pa.array([epoch] * table.num_rows, pa.int64())))
     return pa.concat_tables(tables) if tables else pa.table({EPOCH: pa.array([], pa.int64())})
+
+
+def _server_table(url: str, name: str) -> pa.Table:
+    """As the server sends it."""
+    from adbc_driver_postgresql import dbapi
+
+    quoted = '"' + name.replace('"', '""') + '"'
+    with dbapi.connect(url) as session, session.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {quoted}")
+        return cursor.fetch_arrow_table()
 
 
 def _table(path: Path, name: str) -> pa.Table:
