@@ -31,11 +31,11 @@ services-stop: $(READY) ## stop them; their data stays
 # pytest comes last, so that the run ends with its summary.
 test: lint ## everything except the slow tests
 	@$(BIN)/python scripts/services start || true
-	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
 
 test-all: lint ## everything
 	@$(BIN)/python scripts/services start || true
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
 
 demo: $(READY) ## run the example flow, kill it, run it again, compare
 	@$(BIN)/python examples/demo.py
