@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 
-from holdfast.core import crashpoints, limits
-from holdfast.core.errors import FencedError, PlanError, SinkError
 from holdfast.sinks.table import TableSink
 from holdfast.testing import SinkSuite, Target
-from holdfast.testing.epochs import FLOW, SCHEMA, expected, feed, publish_after, record, segments, write_segments
 
 PAIRS = pa.schema([("a", pa.int64()), ("b", pa.string()), ("v", pa.int64())])
 
