@@ -85,6 +85,22 @@ PROCESS_END_MS_MAX = 10_000
 # A table sink that finds its database locked by another writer waits this long before it says so.
 SINK_BUSY_MS_MAX = 10_000
 
+# A session of a table sink that stands still inside a transaction is ended by the server after so long: earlier than
+# whoever waits for its locks gives up.
+SINK_IDLE_MS_MAX = 5_000
+
+# A server that acknowledges nothing for so long is taken for gone.
+SINK_SILENCE_MS_MAX = 30_000
+
+# How long a sink that fails for a reason that heals by itself is offered the same epoch again, and the pause before
+# each try, which doubles up to the third value: a server that is restarted costs a flow nothing but time.
+SINK_HEALS_MS_MAX = 60_000
+SINK_PAUSE_MS = 100
+SINK_PAUSE_MS_MAX = 5_000
+
+# Rows of an epoch from which on tasks copy them into staging side by side: below it a job costs more than it saves.
+SINK_TASKS_ROWS_MIN = 250_000
+
 # Pages of the target that a table sink's transaction keeps in memory: an upsert goes to its rows in no order.
 SINK_CACHE_BYTES_MAX = 64 << 20
 

@@ -243,8 +243,8 @@ def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
 def table(url: str, table: str, key: str | Sequence[str] | None = None) -> TableSink:
     """Write into a table of a database: with `key` upsert by these columns, without it append.
 
-    `url` is SQLAlchemy's, such as `sqlite:///out.db`. The table is made if it is not there. Null is a key like
-    any other.
+    `url` is SQLAlchemy's, such as `sqlite:///out.db` or `postgresql://user:password@host/database`, where the table
+    may be `schema.table`. The table is made if it is not there. Null is a key like any other.
     """
     _check_url(url)
     if not table or "\0" in table or table.lower() == "holdfast_sinks":
@@ -259,23 +259,27 @@ def table(url: str, table: str, key: str | Sequence[str] | None = None) -> Table
     return TableSink(url, table, keys)
 
 
+_URLS = "Write it as sqlite:///out.db, or as postgresql://user:password@host/database."
+
+
 def _check_url(url: str) -> None:
     import sqlalchemy as sa
 
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError as error:
-        raise PlanError(
-            "the url is not one that SQLAlchemy reads",
-            operation="table",
-            hint="Write it as sqlite:///out.db.",
-        ) from error
+        raise PlanError("the url is not one that SQLAlchemy reads", operation="table", hint=_URLS) from error
     shown = parsed.render_as_string(hide_password=True)
-    if parsed.get_backend_name() != "sqlite":
+    backend, database = parsed.get_backend_name(), parsed.database
+    if backend not in ("sqlite", "postgresql"):
         raise PlanError(
-            f"{shown} is not a SQLite database", operation="table", hint="Write it as sqlite:///out.db."
+            f"{shown} is neither a SQLite nor a PostgreSQL database", operation="table", hint=_URLS
         )
-    if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
+    if backend == "postgresql" and not database:
+        raise PlanError(f"{shown} does not name a database", operation="table", hint=_URLS)
+    if backend == "sqlite" and (
+        database in (None, "", ":memory:") or str(database).startswith("file:") or parsed.query
+    ):
         raise PlanError(
             f"{shown} does not name a file",
             operation="table",

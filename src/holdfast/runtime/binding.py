@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -26,6 +24,7 @@ from holdfast.sources.files import Files
 from holdfast.sources.generate import Generate
 from holdfast.sources.rows import Rows
 from holdfast.spark.bind import bind
+from holdfast.spark.session import cores
 
 
 def bound(
@@ -57,7 +56,7 @@ def bound(
         ledger,
         root,
         0,
-        tasks or _cores(spark),
+        tasks or cores(spark),
         Progress(),
         worker,
         group,
@@ -111,12 +110,3 @@ def _own(name: str, made: object) -> Source:
             hint="Inherit from holdfast.edges.Source.",
         )
     return made
-
-
-def _cores(spark: SparkSession) -> int:
-    """Tasks that run at the same time: as many as a local master has cores, else Spark's own setting."""
-    master = spark.conf.get("spark.master", "") or ""
-    local = re.match(r"local\[(\*|\d+)", master)
-    if local:
-        return (os.cpu_count() or 1) if local.group(1) == "*" else int(local.group(1))
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)

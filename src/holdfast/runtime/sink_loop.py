@@ -6,11 +6,14 @@ the ledger's cursor follows it; a target that is ahead of the ledger, or behind 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import stage_row
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.healing import until_healed
 from holdfast.runtime.repair import repair
 from holdfast.sinks.contract import Sink, SinkRecord
 from holdfast.state.run import LostFileError
@@ -32,7 +35,10 @@ class SinkLoop:
         with self._rt.ledger.read() as tx:
             row = stage_row(tx, self._spec.stage)
             position = ledger_inputs.processed(tx, self._consumer, self._input)
-        record = self._sink.open(self._rt.plan.name, row.branch, self._rt.generation, position)
+        record = until_healed(
+            lambda: self._sink.open(self._rt.plan.name, row.branch, self._rt.generation, position),
+            self._rt.stopping,
+        )
         last = record.epoch if record else None
         if last is not None and last > row.head:
             raise self._stop(f"holds epoch {last}, but the ledger knows only {row.head}", "ahead of", last)
@@ -70,12 +76,17 @@ class SinkLoop:
             wrong = fault(rt.root, file, deep=False)
             if wrong:
                 raise LostFileError(str(file["path"]), wrong)
-        # A target of ours fences by itself; a function of the user's is spared a call by a process that was replaced.
-        rt.ledger.refuse_deposed(rt.generation)
         record = SinkRecord(rt.plan.name, branch, epoch, 0, rt.generation)
-        self._sink.publish(record, [rt.root / str(file["path"]) for file in files])
+        until_healed(
+            lambda: self._offer(record, [rt.root / str(file["path"]) for file in files]), rt.stopping
+        )
         ledger_inputs.move_cursor(rt.ledger, rt.generation, self._consumer, self._input, epoch, epoch + 1)
         rt.progress.sink_done(self._spec.name, epoch)
+
+    def _offer(self, record: SinkRecord, segments: list[Path]) -> None:
+        # A target of ours fences by itself; a function of the user's is spared a call by a process that was replaced.
+        self._rt.ledger.refuse_deposed(record.generation)
+        self._sink.publish(record, segments)
 
     def _stop(self, what: str, side: str, epoch: int) -> SinkError:
         return SinkError(

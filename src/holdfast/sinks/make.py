@@ -29,7 +29,7 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Le
         case endpoints.ParquetSink(path=path, single_file=single_file):
             return ParquetSink(path, single_file, schema)
         case endpoints.TableSink(url=url, table=table, key=key):
-            return TableSink(url, table, key, schema)
+            return TableSink(url, table, key, schema, spark)
         case endpoints.ForeachSink(function=function):
             return ForeachSink(function, spec.name, schema)
         case endpoints.DiscardSink():

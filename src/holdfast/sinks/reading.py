@@ -18,6 +18,15 @@ def has_rows(segment: Path) -> bool:
         return bool(pq.read_metadata(segment).num_rows)
 
 
+def rows_in(segments: Sequence[Path]) -> int:
+    """How many rows there are in segments, by their footers."""
+    total = 0
+    for segment in segments:
+        with _ours(segment):
+            total += pq.read_metadata(segment).num_rows
+    return total
+
+
 def batches(segments: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of segments that were written with `schema`, in the order of the segments."""
     for segment in segments:

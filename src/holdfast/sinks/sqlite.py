@@ -13,8 +13,11 @@ import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import adbc_driver_sqlite.dbapi as adbc
 import pyarrow as pa
@@ -23,12 +26,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from holdfast.core import limits
-from holdfast.core.errors import HoldfastError, SinkError, StorageError
+from holdfast.core.errors import SinkError, StorageError
+from holdfast.sinks import reading
+from holdfast.sinks.database import Column, Database, Epoch, Staged, ingest
 from holdfast.sinks.sqlite_types import NAN, Stored, affinity, stored
 from holdfast.storage import atomic
-
-# What can go wrong below this module: SQLite here, SQLite in the driver, and the directory of the staging file.
-FAILURES = (sa.exc.DBAPIError, sqlite3.Error, adbc.Error, OSError, pa.ArrowException)
 
 _STAGED = "staged"
 _STAGING = "holdfast_staging"  # the name under which the staging file is attached
@@ -45,18 +47,34 @@ _HINTS = {
 }
 
 
-class Sqlite:
+class Sqlite(Database):
     """One SQLite file."""
 
-    def __init__(self, url: str) -> None:
+    # SQLite here, SQLite in the driver, and the directory of the staging file.
+    failures = (sa.exc.DBAPIError, sqlite3.Error, adbc.Error, OSError, pa.ArrowException)
+
+    def __init__(self, url: str, table: str) -> None:
         self.path = Path(str(sa.make_url(url).database)).resolve()
+        self._table = table
+        self._claim = ""
         self._engine = _engine(self.path)
 
     def __str__(self) -> str:
         return str(self.path)
 
-    def prepare(self) -> None:
+    @property
+    def target(self) -> str:
+        """The table's name, as SQLite compares it."""
+        return self.fold(self._table)
+
+    @property
+    def place(self) -> object:
+        """The file and the table in it."""
+        return str(self.path), self.target
+
+    def prepare(self, claim: str) -> None:
         """Make sure that there is a directory for the file."""
+        self._claim = claim
         try:
             atomic.make_dirs(self.path.parent)
         except StorageError as error:
@@ -79,26 +97,40 @@ class Sqlite:
             with connection.begin():
                 yield connection
 
+    def opening(self) -> AbstractContextManager[Connection]:
+        """A transaction like any other: nobody writes beside it."""
+        return self.write()
+
+    def end_sessions(self, tx: Connection, claim: str) -> None:
+        """Nobody else can be inside a transaction while this one is."""
+
+    def close(self) -> None:
+        """No connection outlives its transaction."""
+
     @property
     def dialect(self) -> sa.Dialect:
         """How SQLAlchemy writes for this database."""
         return self._engine.dialect
 
-    def storage_of(self, kind: pa.DataType) -> Stored | None:
-        """How a column of an Arrow type is stored; None if it cannot be."""
-        return stored(kind)
+    def named(self, columns: Sequence[str]) -> sa.quoted_name:
+        """The table's name; SQLite takes any, of a table or a column."""
+        return sa.quoted_name(self._table, quote=True)
 
-    def columns(self, tx: Connection, table: str) -> dict[str, tuple[str, bool]]:
-        """The columns of a table by folded name: the declared type, and whether a row must have it."""
+    def declared(self, kind: pa.DataType) -> sa.types.TypeEngine[Any] | None:
+        """The type to declare for a column of an Arrow type; None if it cannot be stored."""
+        how = stored(kind)
+        return how.declared if how else None
+
+    def columns(self, tx: Connection) -> dict[str, Column]:
+        """The columns of the table by folded name."""
         found = tx.exec_driver_sql(
             "SELECT name, type, \"notnull\" AND dflt_value IS NULL AND NOT (pk AND upper(type) = 'INTEGER') "
             "FROM pragma_table_xinfo(?)",
-            (table,),
+            (self._table,),
         )
-        return {self.fold(name): (declared, bool(needed)) for name, declared, needed in found}
+        return {self.fold(name): Column(declared, bool(needed)) for name, declared, needed in found}
 
-    @staticmethod
-    def fold(name: str) -> str:
+    def fold(self, name: str) -> str:
         """A name as the database compares it: SQLite does not tell ASCII's upper from its lower case."""
         return name.encode().lower().decode()
 
@@ -133,41 +165,43 @@ class Sqlite:
 
     # Staging
 
-    def staging(self, table: str, claim: str) -> Path:
-        """Where an opening stages the rows of a table."""
-        return self._hidden / f"{_digest(table)}-{claim}.db"
+    @contextmanager
+    def staged(self, epoch: Epoch) -> Iterator[Staged]:
+        """The rows in a file of their own, without a lock on the database."""
+        if not epoch.segments:
+            yield _StagedFile(self, epoch, None)
+            return
+        path = self._hidden / f"{_digest(self.target)}-{self._claim}.db"
+        try:
+            self._stage(path, epoch)
+            yield _StagedFile(self, epoch, path)
+        finally:
+            path.unlink(missing_ok=True)
 
-    def clear_staging(self, table: str) -> None:
-        """Remove what openings of a table left behind."""
+    def clear_staging(self) -> None:
+        """Remove what openings of the table left behind."""
         if self._hidden.is_dir():
-            for leftover in self._hidden.glob(f"{_digest(table)}-*"):
+            for leftover in self._hidden.glob(f"{_digest(self.target)}-*"):
                 leftover.unlink(missing_ok=True)
 
-    def stage(
-        self, path: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch], key: Sequence[str] | None
-    ) -> sa.TableClause:
-        """Bulk-load rows into a staging file; with a key, of rows with one key only the last stays.
-
-        The table that is returned has the columns of `schema`, by position.
-        """
-        columns = [_Column(number, stored(field.type)) for number, field in enumerate(schema)]
-        feed = _Feed(columns, batches)
+    def _stage(self, path: Path, epoch: Epoch) -> None:
+        """Bulk-load rows into a staging file; with a key, of rows with one key only the last stays."""
+        columns = _staging_columns(epoch.schema)
         os.makedirs(path.parent, exist_ok=True)
         path.unlink(missing_ok=True)
         with adbc.connect(str(path), autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("PRAGMA journal_mode = OFF")
             cursor.execute("PRAGMA synchronous = OFF")
-            feed.into(cursor)
+            _load(cursor, columns, reading.batches(epoch.segments, epoch.schema))
             for column in columns:
                 if column.how.may_be_nan:
                     cursor.execute(f"UPDATE {_STAGED} SET {column.name} = '{NAN}' WHERE {column.nan}")
-            if key:
-                names = ", ".join(columns[schema.get_field_index(name)].name for name in key)
+            if epoch.key:
+                names = ", ".join(columns[epoch.schema.get_field_index(name)].name for name in epoch.key)
                 cursor.execute(
                     f"DELETE FROM {_STAGED} WHERE rowid NOT IN "
                     f"(SELECT max(rowid) FROM {_STAGED} GROUP BY {names})"
                 )
-        return sa.table(_STAGED, *(sa.column(column.name) for column in columns), schema=_STAGING)
 
     @property
     def _hidden(self) -> Path:
@@ -197,6 +231,39 @@ class Sqlite:
         )
 
 
+@dataclass(frozen=True)
+class _StagedFile(Staged):
+    """Rows in a staging file."""
+
+    database: Sqlite
+    epoch: Epoch
+    path: Path | None
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """The one that sees the file."""
+        return self.database.write(self.path)
+
+    def move(self, tx: Connection) -> None:
+        """With a key, change the rows that are there and add the others."""
+        for statement in self.statements():
+            tx.execute(statement)
+
+    def statements(self) -> list[sa.Executable]:
+        """Rows are matched by `IS`, for which a null equals a null, and which uses the index over the key."""
+        table, key = self.epoch.table, self.epoch.key
+        columns = _staging_columns(self.epoch.schema)
+        staged = sa.table(_STAGED, *(sa.column(column.name) for column in columns), schema=_STAGING)
+        pairs = list(zip(table.c, staged.c, strict=True))
+        rows = sa.select(*staged.c)
+        if key is None:
+            return [sa.insert(table).from_select(list(table.c), rows)]
+        same = sa.and_(*(mine.is_not_distinct_from(new) for mine, new in pairs if mine.name in key))
+        changed = {mine: new for mine, new in pairs if mine.name not in key}
+        missing = rows.where(~sa.exists().where(same).select_from(table).correlate(staged))
+        add = sa.insert(table).from_select(list(table.c), missing)
+        return [sa.update(table).values(changed).where(same), add] if changed else [add]
+
+
 class _Column:
     """A column of the staging table; where it may hold NaN, which ADBC binds as null, another one says where."""
 
@@ -214,39 +281,21 @@ class _Column:
         return [self.name, *([self.nan] if self.how.may_be_nan else [])]
 
 
-class _Feed:
-    """Batches on their way into the driver, through which an exception of ours would pass only as text."""
+def _staging_columns(schema: pa.Schema) -> list[_Column]:
+    return [_Column(number, stored(field.type)) for number, field in enumerate(schema)]
 
-    def __init__(self, columns: Sequence[_Column], batches: Iterator[pa.RecordBatch]) -> None:
-        self._columns = columns
-        self._batches = batches
-        self._failure: HoldfastError | None = None
 
-    def into(self, cursor: adbc.Cursor) -> None:
-        """Ingest all of them."""
-        converted = self._converted()
-        first = next(converted)
-        reader = pa.RecordBatchReader.from_batches(first.schema, self._after(first, converted))
-        try:
-            cursor.adbc_ingest(_STAGED, reader, mode="create")
-        except adbc.Error as error:
-            raise self._failure or error from error
-
-    def _after(self, first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield first
-        try:
-            yield from others
-        except HoldfastError as error:
-            self._failure = error
-            raise
-
-    def _converted(self) -> Iterator[pa.RecordBatch]:
-        names = [name for column in self._columns for name in column.names]
-        for batch in self._batches:
-            pairs = zip(self._columns, batch.columns, strict=True)
-            yield pa.RecordBatch.from_arrays(
-                [array for c, values in pairs for array in c.arrays(values)], names
-            )
+def _load(cursor: adbc.Cursor, columns: Sequence[_Column], batches: Iterator[pa.RecordBatch]) -> None:
+    names = [name for column in columns for name in column.names]
+    converted = (
+        pa.RecordBatch.from_arrays(
+            [array for c, values in zip(columns, batch.columns, strict=True) for array in c.arrays(values)],
+            names,
+        )
+        for batch in batches
+    )
+    first = next(converted)
+    ingest(cursor, _STAGED, first.schema, chain([first], converted), mode="create")
 
 
 def _engine(path: Path) -> Engine:

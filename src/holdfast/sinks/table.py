@@ -1,30 +1,32 @@
 """A table of a database: each epoch upserted by key, or appended, in one transaction with the sink's record.
 
-The rows of an epoch are first bulk-loaded into staging, which only this opening sees. Then one transaction finds
-its claim in the table's record, moves the rows and writes the record. A crash leaves the epoch and its record, or
-neither; what it leaves in staging is cleared when the table is opened again.
+The rows of an epoch are first staged, where only this opening sees them. Then one transaction finds its claim in the
+table's record, moves the rows and writes the record. A crash leaves the epoch and its record, or neither; what it
+leaves in staging is cleared when the table is opened again.
 
-Null is a key like any other: rows are matched by `IS NOT DISTINCT FROM` (in SQLite: `IS`), which uses the index
-over the key. Of several rows of an epoch with one key, the last in the order of the segments stays.
+Null is a key like any other. Of several rows of an epoch with one key, the last in the order of the segments stays.
+How rows are staged, matched and moved is the database's business (`database.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import sqlalchemy as sa
+from pyspark.sql import SparkSession
 from sqlalchemy.engine import Connection
 
 from holdfast.core import crashpoints
 from holdfast.core.errors import PlanError, SinkError
 from holdfast.core.ids import new_attempt_id
-from holdfast.sinks import reading, sqlite, table_record
+from holdfast.sinks import reading, table_record
 from holdfast.sinks.contract import SinkRecord, admit, other_flow
-from holdfast.sinks.sqlite import Sqlite
+from holdfast.sinks.database import Column, Database, Epoch
+from holdfast.sinks.databases import database_of
 from holdfast.sinks.table_record import Claim
 
 
@@ -37,10 +39,17 @@ class _Opening:
 class TableSink:
     """Publishes each epoch into one table."""
 
-    def __init__(self, url: str, table: str, key: Sequence[str] | None, schema: pa.Schema) -> None:
-        self._database = Sqlite(url)
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        key: Sequence[str] | None,
+        schema: pa.Schema,
+        spark: SparkSession | None = None,
+    ) -> None:
+        self._database: Database = database_of(url, table, spark)
         self._name = table
-        self._target = self._database.fold(table)
+        self._target = self._database.target
         self._key = tuple(key) if key else None
         self._schema = schema
         self._table = self._described()
@@ -52,21 +61,21 @@ class TableSink:
     @property
     def place(self) -> object:
         """The database and the table in it."""
-        return str(self._database), self._target
+        return self._database.place
 
     def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
         """Fence every older opening of the table, then say what is the last record found there."""
         self._opening = None
         claim = Claim(new_attempt_id(), flow, generation, self._key)
         with self._explained("open"):
-            self._database.prepare()
-            with self._database.write() as tx:
+            self._database.prepare(claim.id)
+            with self._database.opening() as tx:
                 table_record.sinks.create(tx, checkfirst=True)
-                row = table_record.read(tx, self._target, lock=True)
+                row = self._taken_over(tx, claim)
                 last = self._last(row, claim)
                 self._have_table(tx, last)
                 table_record.put_claim(tx, self._target, claim, start, row)
-            self._database.clear_staging(self._target)
+            self._database.clear_staging()
         self._opening = _Opening(claim, branch)
         return last
 
@@ -79,13 +88,14 @@ class TableSink:
                 if self._admits(tx, opening.claim, record) == "already":
                     return
             crashpoints.reach("sink.before_stage")
-            with self._staged(opening.claim, filled) as (staging, staged):
+            epoch = Epoch(filled, self._schema, self._table, self._key)
+            with self._database.staged(epoch) as staged:
                 crashpoints.reach("sink.after_stage")
-                with self._database.write(staging) as tx:
+                with staged.transaction() as tx:
                     if self._admits(tx, opening.claim, record) == "already":
                         return
-                    if staged is not None:
-                        self._move(tx, staged)
+                    if filled:
+                        staged.move(tx)
                     crashpoints.reach("sink.after_publish")
                     table_record.put_record(tx, self._target, record)
         crashpoints.reach("sink.after_record")
@@ -93,6 +103,7 @@ class TableSink:
     def close(self) -> None:
         """Let go of the target; the record stays in it."""
         self._opening = None
+        self._database.close()
 
     # Opening
 
@@ -105,18 +116,26 @@ class TableSink:
                 hint=f"The columns are {', '.join(self._schema.names)}.",
             )
         columns = [sa.Column(_quoted(field.name), self._declared(field)) for field in self._schema]
-        return sa.Table(_quoted(self._name), sa.MetaData(), *columns)
+        return sa.Table(self._database.named(self._schema.names), sa.MetaData(), *columns)
 
     def _declared(self, field: pa.Field) -> sa.types.TypeEngine[object]:
-        how = self._database.storage_of(field.type)
-        if how is None:
+        declared = self._database.declared(field.type)
+        if declared is None:
             raise PlanError(
                 f"hf.table cannot store the column {field.name!r}, a {field.type}",
                 operation="plan",
                 hint="Make it text in a transform before the sink: to_json(...) for nested values, cast(... as string) "
                 "for others.",
             )
-        return how.declared
+        return declared
+
+    def _taken_over(self, tx: Connection, claim: Claim) -> sa.Row | None:
+        """The row, locked: an opening that holds it is ended first, if it is one that may be replaced."""
+        row = table_record.read(tx, self._target)
+        if row is not None:
+            table_record.refuse_unless_ours(row, claim, str(self))
+            self._database.end_sessions(tx, row.claim)
+        return table_record.read(tx, self._target, lock=True)
 
     def _last(self, row: sa.Row | None, claim: Claim) -> SinkRecord | None:
         if row is None:
@@ -126,7 +145,7 @@ class TableSink:
 
     def _have_table(self, tx: Connection, last: SinkRecord | None) -> None:
         """Make the table if it is not there, or see that it can take the rows."""
-        found = self._database.columns(tx, self._name)
+        found = self._database.columns(tx)
         if found:
             self._check_columns(found)
         elif last is not None:
@@ -140,19 +159,19 @@ class TableSink:
         if self._key:
             self._database.make_key(tx, self._table, self._key)
 
-    def _check_columns(self, found: dict[str, tuple[str, bool]]) -> None:
+    def _check_columns(self, found: Mapping[str, Column]) -> None:
         ours = {self._database.fold(field.name): field for field in self._schema}
         for name, field in ours.items():
-            declared, _ = found.get(name, ("", False))
             wanted = self._table.c[field.name].type.compile(self._database.dialect)
             if name not in found:
                 raise self._misfit(f"has no column {field.name!r}", f"Add it as {wanted}")
+            declared = found[name].declared
             if not self._database.keeps(declared, field.type):
                 raise self._misfit(
                     f"has column {field.name!r} as {declared}, which would change values of type {field.type}",
                     f"Declare it as {wanted}",
                 )
-        needed = [name for name, (_, must) in found.items() if must and name not in ours]
+        needed = [name for name, column in found.items() if column.needed and name not in ours]
         if needed:
             raise self._misfit(
                 f"needs a value for {', '.join(needed)}, which the stage does not have", "Give it a default"
@@ -194,37 +213,6 @@ class TableSink:
             raise table_record.fenced(found, claim, str(self))
         return admit(found.last, record, start=found.start)
 
-    @contextmanager
-    def _staged(
-        self, claim: Claim, segments: Sequence[Path]
-    ) -> Iterator[tuple[Path | None, sa.TableClause | None]]:
-        """The rows in staging, for as long as they are needed there; nothing if there are none."""
-        if not segments:
-            yield None, None
-            return
-        staging = self._database.staging(self._target, claim.id)
-        rows = reading.batches(segments, self._schema)
-        try:
-            yield staging, self._database.stage(staging, self._schema, rows, self._key)
-        finally:
-            staging.unlink(missing_ok=True)
-
-    def _move(self, tx: Connection, staged: sa.TableClause) -> None:
-        for statement in self.statements(staged):
-            tx.execute(statement)
-
-    def statements(self, staged: sa.TableClause) -> list[sa.Executable]:
-        """What brings staged rows into the table: with a key, change the rows that are there and add the others."""
-        pairs = list(zip(self._table.c, staged.c, strict=True))
-        rows = sa.select(*staged.c)
-        if self._key is None:
-            return [sa.insert(self._table).from_select(list(self._table.c), rows)]
-        same = sa.and_(*(mine.is_not_distinct_from(new) for mine, new in pairs if mine.name in self._key))
-        changed = {mine: new for mine, new in pairs if mine.name not in self._key}
-        missing = rows.where(~sa.exists().where(same).select_from(self._table).correlate(staged))
-        add = sa.insert(self._table).from_select(list(self._table.c), missing)
-        return [sa.update(self._table).values(changed).where(same), add] if changed else [add]
-
     # Errors
 
     @contextmanager
@@ -234,7 +222,7 @@ class TableSink:
         """Tell a fenced opening, whose staging is gone, from a target that cannot be written."""
         try:
             yield
-        except sqlite.FAILURES as error:
+        except self._database.failures as error:
             if claim is not None:
                 self._refuse_fenced(claim)
             raise self._database.explained(error, operation, epoch) from error
@@ -243,7 +231,7 @@ class TableSink:
         try:
             with self._database.read() as tx:
                 row = table_record.read(tx, self._target)
-        except sqlite.FAILURES:
+        except self._database.failures:
             return
         if row is not None and row.claim != claim.id:
             raise table_record.fenced(table_record.held(row), claim, str(self))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -91,3 +92,12 @@ def check_settings(spark: SparkSession) -> None:
 def ansi_mode(spark: SparkSession) -> bool:
     """Whether an overflow is an error, as it is by default, or wraps."""
     return spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def cores(spark: SparkSession) -> int:
+    """Tasks that run at the same time: as many as a local master has cores, else Spark's own setting."""
+    master = spark.conf.get("spark.master", "") or ""
+    local = re.match(r"local\[(\*|\d+)", master)
+    if local:
+        return (os.cpu_count() or 1) if local.group(1) == "*" else int(local.group(1))
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)

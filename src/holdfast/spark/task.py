@@ -185,7 +185,12 @@ def inside_task(orders: Orders) -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        facts = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+        facts = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "heals": error.heals,
+            "hint": error.hint,
+        }
         raise RuntimeError(f"{ERROR_MARK}{json.dumps(facts)}:{ERROR_MARK}") from error
 
 

@@ -15,14 +15,18 @@ def send(rows: object, epoch: int, token: str) -> None: ...
     ("url", "why"),
     [
         ("out.db", "not one that SQLAlchemy reads"),
-        ("postgresql://me:secret@host/db", r"postgresql://me:\*\*\*@host/db is not a SQLite database"),
+        (
+            "mysql://me:secret@host/db",
+            r"mysql://me:\*\*\*@host/db is neither a SQLite nor a PostgreSQL database",
+        ),
+        ("postgresql://me:secret@host", r"postgresql://me:\*\*\*@host does not name a database"),
         ("sqlite://", "does not name a file"),
         ("sqlite:///:memory:", "does not name a file"),
         ("sqlite:///file:out.db?uri=true", "does not name a file"),
         ("sqlite:///out.db?timeout=3", "does not name a file"),
     ],
 )
-def test_a_url_must_name_a_file_of_sqlite(url: str, why: str) -> None:
+def test_a_url_must_name_a_database_that_is_known(url: str, why: str) -> None:
     with pytest.raises(hf.PlanError, match=why):
         hf.table(url, "t")
 
@@ -44,6 +48,7 @@ def test_a_key_is_one_or_several_different_columns() -> None:
 
 def test_a_password_is_not_shown_by_a_description() -> None:
     assert "sqlite" not in repr(hf.table("sqlite:///out.db", "t"))
+    assert "secret" not in repr(hf.table("postgresql://me:secret@host/db", "t"))
 
 
 def test_foreach_needs_a_function_of_three() -> None:

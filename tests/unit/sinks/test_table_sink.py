@@ -13,10 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.errors import SinkError
+from holdfast.sinks.database import Epoch
 from holdfast.sinks.sqlite import Sqlite
 from holdfast.sinks.table import TableSink
 from holdfast.testing.epochs import FLOW, expected, feed, publish_after, record
@@ -132,12 +134,13 @@ def test_an_upsert_finds_the_old_rows_by_the_index_however_many_there_are(tmp_pa
         "select i, 'x', 0 from n",
         "analyze",
     )
-    database = Sqlite(f"sqlite:///{fed.path}")
+    database = Sqlite(f"sqlite:///{fed.path}", "t")
     rows = pa.table([[7, None], ["x", None], [1, 2]], schema=PAIRS)
-    staging = tmp_path / "staged.db"
-    staged = database.stage(staging, PAIRS, iter(rows.to_batches()), ["a", "b"])
-    update, insert = fed.sink.statements(staged)
-    with database.write(staging) as tx:
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    columns = [sa.Column("a", sa.BigInteger), sa.Column("b", sa.Text), sa.Column("v", sa.BigInteger)]
+    epoch = Epoch([tmp_path / "rows.parquet"], PAIRS, sa.Table("t", sa.MetaData(), *columns), ("a", "b"))
+    with database.staged(epoch) as staged, staged.transaction() as tx:
+        update, insert = staged.statements()
         for statement, changed in ((update, 1), (insert, 1)):
             sql = str(statement.compile(dialect=database.dialect))
             steps = [step for *_, step in tx.exec_driver_sql(f"explain query plan {sql}")]
@@ -215,8 +218,6 @@ def _kind_of(stored: object) -> str:
 
 
 def test_sqlalchemy_reads_dates_and_times_back_as_such(tmp_path: Path) -> None:
-    import sqlalchemy as sa
-
     schema = pa.schema([("d", pa.date32()), ("ts", pa.timestamp("us", "UTC")), ("b", pa.bool_())])
     fed = Fed(tmp_path, schema).open()
     fed.give([(dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), True)])
