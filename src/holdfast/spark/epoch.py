@@ -176,7 +176,8 @@ def recognised(error: Exception) -> HoldfastError:
     if ours:
         facts = json.loads(ours.group(1))
         kind: type[HoldfastError] = getattr(errors, facts["kind"], HoldfastError)
-        return kind(facts["message"], operation="task", hint=facts["hint"])
+        heals = bool(facts.get("heals"))
+        return kind(facts["message"], operation="task", heals=heals, hint=facts["hint"])
     told = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", text)
     first = told.group() if told else next(iter(text.strip().splitlines()), type(error).__name__)
     hint = "The cause below has Spark's whole account."
