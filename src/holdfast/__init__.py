@@ -27,6 +27,7 @@ from holdfast.flow.aggregates import (
 )
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
+from holdfast.flow.kafka import kafka, kafka_sink
 from holdfast.flow.own import Context, each_key
 from holdfast.flow.own_edges import own_sink, own_source
 from holdfast.flow.policies import (
@@ -64,6 +65,8 @@ __all__ = [
     "foreach",
     "gap",
     "generate",
+    "kafka",
+    "kafka_sink",
     "last",
     "max",
     "min",

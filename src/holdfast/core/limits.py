@@ -163,3 +163,31 @@ SERVER_START_MS_MAX = 120_000
 
 # How long one process of a verification run may take, all its epochs included.
 VERIFY_RUN_MS_MAX = 180_000
+
+# How long one question to a Kafka cluster may take; and how long a cluster may be away, which is longer than a rolling
+# restart of a broker, before the flow says so and stops.
+KAFKA_ANSWER_MS_MAX = 5_000
+KAFKA_OUTAGE_MS_MAX = 60_000
+
+# A transaction that nobody ends is ended by Kafka after so long; until then, readers see nothing that came after it.
+KAFKA_TRANSACTION_MS_MAX = 120_000
+
+# Messages that an item of a Kafka source may span, and items that may wait to be read: while stages are busy, the next
+# item grows instead of there being more of them.
+KAFKA_ITEM_ROWS_MAX = 1_000_000
+KAFKA_ITEMS_UNREAD_MAX = 3
+
+# Messages that one task reads: enough that connecting to the cluster does not count.
+KAFKA_TASK_ROWS_MAX = 250_000
+
+# Messages that the client hands over at a time; and how long it may wait for more when it has some.
+KAFKA_BATCH_ROWS_MAX = 10_000
+KAFKA_BATCH_MS = 20
+
+# What an Arrow payload may hold: well below the million bytes that a topic takes unless it is told otherwise.
+KAFKA_ARROW_BYTES_MAX = 500_000
+
+# Partitions of the topic with the sinks' records: a transaction that hangs holds up the sinks of one of them only.
+KAFKA_RECORDS_PARTITIONS = 16
+# The newest records, among which that of a sink in use is found without reading the rest.
+KAFKA_RECORDS_NEWEST = 1_000

@@ -10,6 +10,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
 from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.generate import GenerateSource
+from holdfast.flow.kafka import KafkaSource
 from holdfast.flow.own_edges import OwnSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, stages
@@ -22,6 +23,7 @@ from holdfast.sinks.make import check_sinks
 from holdfast.sources.contract import Source
 from holdfast.sources.files import Files
 from holdfast.sources.generate import Generate
+from holdfast.sources.kafka import Kafka
 from holdfast.sources.rows import Rows
 from holdfast.spark.bind import bind
 from holdfast.spark.session import cores
@@ -41,7 +43,9 @@ def bound(
     script: Script = UNSCRIPTED,
 ) -> Runtime:
     """The flow bound to types and to a session, without any right to change anything yet."""
-    sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
+    sources = {
+        name: _source(ledger, plan.name, name, description) for name, description in plan.sources.items()
+    }
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
     check_sinks(
@@ -88,7 +92,7 @@ def resume_progress(rt: Runtime) -> None:
             rt.progress.resume(name, row.head, last.get("state_rows", 0), last.get("totals", {}))
 
 
-def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source:
+def _source(ledger: Ledger, flow: str, name: str, description: SourceDescription) -> Source:
     match description:
         case endpoints.FilesSource():
             return Files(name, description)
@@ -98,6 +102,8 @@ def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source
             with ledger.read() as tx:
                 first = ledger_inputs.items(tx, name, 0, 1)
             return Generate(name, description, *first)
+        case KafkaSource():
+            return Kafka(flow, name, description)
         case OwnSource(make=make):
             return _own(name, make())
 

@@ -9,12 +9,14 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
+from holdfast.flow.kafka import KafkaSink as KafkaSinkDescription
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.ledger.ledger import Ledger
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.discard import DiscardSink
 from holdfast.sinks.foreach import ForeachSink
+from holdfast.sinks.kafka import KafkaSink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sinks.table import TableSink
 from holdfast.sinks.two_phase import TwoPhase, TwoPhaseSink
@@ -34,6 +36,8 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Le
             return ForeachSink(function, spec.name, schema)
         case endpoints.DiscardSink():
             return DiscardSink()
+        case KafkaSinkDescription() as description:
+            return KafkaSink(description, schema)
         case OwnSink(make=make):
             return _own(make(schema), spec.name, schema, ledger)
 

@@ -18,7 +18,8 @@ from pyspark.sql import types as t
 from holdfast.flow.endpoints import FilesSource
 from holdfast.spark.task import ERROR_MARK
 
-_BAD, _FILE, _LINE, _ONE = "__hf_malformed", "__hf_file", "__hf_line", "__hf_one"
+FILE, LINE = "__hf_file", "__hf_line"  # where a line of text is from, and the line
+_BAD, _ONE = "__hf_malformed", "__hf_one"
 _SHOWN = 200
 
 # A closing brace with anything behind it that could begin another value: looked into more closely.
@@ -36,20 +37,28 @@ class TextFrames:
     source: str
     description: FilesSource
     schema: t.StructType
+    hint: str = _HINT
+    carried: tuple[str, ...] = ()  # further columns that lines have, which come along as they are
 
     def rows(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         """The well-formed rows; others stop the job with an error of ours, or are left to the quarantine."""
-        parsed = self._parsed(spark, paths)
+        return self.kept(self._parsed(spark, paths))
+
+    def malformed(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+        """The other rows: the file, the line, and what is wrong with it."""
+        return self.aside(self._parsed(spark, paths))
+
+    def kept(self, parsed: DataFrame) -> DataFrame:
+        """The well-formed ones of parsed rows."""
         others = f.lit(False) if self.description.quarantines else self._raised()
         kept = f.when(f.col(_BAD).isNull(), f.lit(True)).when(_never(), _needs(parsed)).otherwise(others)
         return parsed.where(kept).select(*self._columns())
 
-    def malformed(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-        """The other rows: the file, the line, and what is wrong with it."""
-        parsed = self._parsed(spark, paths)
+    def aside(self, parsed: DataFrame) -> DataFrame:
+        """The malformed ones, as QUARANTINED has them."""
         others = f.when(f.col(_BAD).isNotNull(), f.lit(True)).when(_never(), _needs(parsed)).otherwise(False)
         return parsed.where(others).select(
-            f.col(_FILE).alias("file"), f.col(_BAD).alias("row"), self._reason().alias("reason")
+            f.col(FILE).alias("file"), f.col(_BAD).alias("row"), self._reason().alias("reason")
         )
 
     def _parsed(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -57,24 +66,26 @@ class TextFrames:
         return self._json(spark, paths) if self.description.format == "json" else self._csv(spark, paths)
 
     def _json(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+        lines = spark.read.text(list(paths)).where(f.col("value").rlike(r"\S"))
+        return self.json(lines.select(f.col("_metadata.file_name").alias(FILE), f.col("value").alias(LINE)))
+
+    def json(self, lines: DataFrame) -> DataFrame:
         """Spark takes the first of several values in a line and drops the others; here that line is malformed."""
-        line = f.col("value")
-        lines = spark.read.text(list(paths)).where(line.rlike(r"\S"))
+        line = f.col(LINE)
         whole = f.json_array_length(f.concat(f.lit("["), line, f.lit("]"))).eqNullSafe(1)
         one = line.rlike(r"^\s*\{") & (~line.rlike(_MORE) | whole)
         parsed = lines.select(
-            f.col("_metadata.file_name").alias(_FILE),
-            line.alias(_LINE),
+            *(f.col(name) for name in lines.columns),
             one.alias(_ONE),
             f.inline(f.array(f.from_json(line, self._with_bad(), self._options()))),
         )
-        bad = f.when(f.col(_BAD).isNotNull() | ~f.col(_ONE), f.col(_LINE))
-        return parsed.select(*self._columns(), f.col(_FILE), f.col(_ONE), bad.alias(_BAD))
+        bad = f.when(f.col(_BAD).isNotNull() | ~f.col(_ONE), f.col(LINE))
+        return parsed.select(*self._columns(), f.col(FILE), f.col(_ONE), bad.alias(_BAD))
 
     def _csv(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         reader = spark.read.schema(self._with_bad()).options(**self._options())
         rows = reader.option("header", self.description.csv.header).csv(list(paths))
-        return rows.select(*self._columns(), f.col("_metadata.file_name").alias(_FILE), f.col(_BAD))
+        return rows.select(*self._columns(), f.col("_metadata.file_name").alias(FILE), f.col(_BAD))
 
     def _with_bad(self) -> t.StructType:
         return t.StructType([*self.schema.fields, t.StructField(_BAD, t.StringType())])
@@ -87,15 +98,15 @@ class TextFrames:
         return options
 
     def _columns(self) -> list[Column]:
-        return [f.col(_quoted(name)) for name in self.schema.names]
+        return [f.col(_quoted(name)) for name in (*self.schema.names, *self.carried)]
 
     def _raised(self) -> Column:
         message = f.concat(
-            f.lit(f"source {self.source!r}: a row of "), f.col(_FILE), f.lit(" is malformed: "),
+            f.lit(f"source {self.source!r}: a row of "), f.col(FILE), f.lit(" is malformed: "),
             f.left(self._reason(), f.lit(_SHOWN)), f.lit(". The row: "), f.left(f.col(_BAD), f.lit(_SHOWN)),
         )  # fmt: skip
         facts = f.struct(
-            f.lit("InputError").alias("kind"), message.alias("message"), f.lit(_HINT).alias("hint")
+            f.lit("InputError").alias("kind"), message.alias("message"), f.lit(self.hint).alias("hint")
         )
         told = f.concat(f.lit(ERROR_MARK), f.to_json(facts), f.lit(f":{ERROR_MARK}"))
         return f.raise_error(told).cast("boolean")

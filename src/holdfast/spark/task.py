@@ -182,6 +182,13 @@ class StatelessTask:
 def inside_task(orders: Orders) -> Iterator[None]:
     """Has the crash points of the driver, and lets an error of ours be recognised on the other side of the JVM."""
     crashpoints.obey(orders)
+    with told_across():
+        yield
+
+
+@contextmanager
+def told_across() -> Iterator[None]:
+    """Lets an error of ours be recognised on the other side of the JVM."""
     try:
         yield
     except HoldfastError as error:

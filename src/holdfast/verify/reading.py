@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from holdfast.flow.endpoints import DiscardSink, ForeachSink, ParquetSink, TableSink
+from holdfast.flow.kafka import KafkaSink
 from holdfast.flow.nodes import RunningAggregate
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
@@ -41,7 +42,7 @@ def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
             os.chdir(home.root)
             rows = read()
             return Seen(sink.name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows)))
-        case ForeachSink() | OwnSink() | DiscardSink():
+        case ForeachSink() | OwnSink() | DiscardSink() | KafkaSink():
             return None
 
 

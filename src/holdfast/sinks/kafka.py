@@ -1,0 +1,220 @@
+"""A topic of Kafka: each epoch is one transaction, which holds its messages and the sink's record.
+
+The transactional id belongs to the target, whichever flow writes it. Whoever opens the target first reads its record,
+so that a mistake fences nobody; then takes the id, by which Kafka fences every older producer and ends what that had
+open; reads the record again; and writes its claim. What is committed under a claim was admitted by the record that was
+read under it, and nobody else can have written in between.
+
+A commit whose reply was lost is in doubt: the opening ends, and the next one finds the record, or does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from holdfast.clients.kafka import Access, Cluster, NoTopic, Outage, Refusal, client, explained
+from holdfast.clients.kafka_messages import produce
+from holdfast.core import crashpoints, limits
+from holdfast.core.errors import HoldfastError, SinkError
+from holdfast.core.ids import new_attempt_id
+from holdfast.flow import kafka as flow_kafka
+from holdfast.sinks import kafka_record, reading
+from holdfast.sinks.contract import SinkRecord, admit, other_flow
+from holdfast.sinks.kafka_payload import Encoding
+from holdfast.sinks.kafka_record import Held, Records
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Producer
+
+_FENCED = ("_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
+
+
+@dataclass(frozen=True)
+class _Opening:
+    producer: Producer
+    held: Held
+    branch: int
+
+
+class KafkaSink:
+    """Publishes each epoch into one topic."""
+
+    def __init__(self, description: flow_kafka.KafkaSink, schema: pa.Schema) -> None:
+        client()
+        self._topic = description.topic
+        self._servers = description.servers
+        self._schema = schema
+        self._encoding = Encoding(description, schema)
+        self._access = Access(description.servers, description.options)
+        self._cluster = Cluster(self._access)
+        self._records = Records(self._access, self._cluster, description.records, description.topic)
+        self._opening: _Opening | None = None
+        self._refused: list[KafkaError] = []  # why messages of this transaction were not taken
+
+    def __str__(self) -> str:
+        return f"topic {self._topic!r}"
+
+    @property
+    def place(self) -> object:
+        """The topic, wherever its servers are named from."""
+        return "kafka", self._servers, self._topic
+
+    def open(self, flow: str, branch: int, generation: int, start: int = 0) -> SinkRecord | None:
+        """Fence every older opening of the topic, then say what is the last record of it."""
+        self._opening = None
+        with self._explained("open"):
+            self._check_topic()
+            self._records.prepare()
+            kafka_record.refuse_unless_ours(self._records.glance(), flow, generation, str(self))
+            producer = self._access.producer(f"holdfast.{self._topic}", self._refused.append)
+            producer.init_transactions(limits.KAFKA_OUTAGE_MS_MAX / 1000)
+            found = self._records.read()
+            kafka_record.refuse_unless_ours(found, flow, generation, str(self))
+            held = Held(
+                flow,
+                new_attempt_id(),
+                generation,
+                found.start if found else start,
+                found.last if found else None,
+            )
+            producer.begin_transaction()
+            self._put(producer, held)
+            self._commit(producer)
+        self._opening = _Opening(producer, held, branch)
+        return held.last
+
+    def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
+        """Write the rows of one epoch, once; an epoch without rows is only recorded."""
+        opening = self._opened_for(record)
+        held = opening.held
+        if admit(held.last, record, start=held.start) == "already":
+            return
+        crashpoints.reach("sink.before_stage")
+        published = replace(held, last=record)
+        with self._explained("publish", opening, record.epoch), self._transaction(opening.producer):
+            for messages in self._encoding.messages(reading.batches(segments, self._schema)):
+                produce(opening.producer, self._topic, messages)
+            crashpoints.reach("sink.after_stage")
+            self._put(opening.producer, published)
+            crashpoints.reach("sink.after_publish")
+        self._opening = replace(opening, held=published)
+        crashpoints.reach("sink.after_record")
+
+    def close(self) -> None:
+        """Let go of the target; the record stays in it."""
+        self._opening = None
+
+    # Opening
+
+    def _check_topic(self) -> None:
+        """The topic is the user's to make: how many partitions it has is a decision."""
+        try:
+            self._cluster.patiently(lambda: self._cluster.described(self._topic))
+        except NoTopic as missing:
+            raise SinkError(
+                f"there is no {self}",
+                operation="open",
+                hint="Make it, with as many partitions as its readers need.",
+            ) from missing
+
+    def _opened_for(self, record: SinkRecord) -> _Opening:
+        opening = self._opening
+        if opening is None:
+            raise SinkError(f"{self} is not open", operation="publish", epoch=record.epoch)
+        held = opening.held
+        if record.flow != held.flow:
+            raise other_flow(held.flow, record.flow)
+        if record.generation != held.generation or record.branch > opening.branch:
+            raise SinkError(
+                f"{self} was opened by generation {held.generation} for branch {opening.branch}; "
+                f"the epoch is of generation {record.generation} and branch {record.branch}",
+                operation="publish",
+                epoch=record.epoch,
+                hint="Open the sink again after a fail-over or a rollback.",
+            )
+        return opening
+
+    # Transactions
+
+    @contextmanager
+    def _transaction(self, producer: Producer) -> Iterator[None]:
+        """Committed as a whole; what fails before that is aborted, and the opening goes on."""
+        self._refused.clear()
+        producer.begin_transaction()
+        try:
+            yield
+        except HoldfastError:
+            producer.abort_transaction(limits.KAFKA_OUTAGE_MS_MAX / 1000)
+            raise
+        self._commit(producer)
+
+    def _put(self, producer: Producer, held: Held) -> None:
+        """The record goes last, and everything is sent before it: others' records wait for it as shortly as can be."""
+        topic, partition, value, key = self._records.outgoing(held)
+        producer.flush(limits.KAFKA_OUTAGE_MS_MAX / 1000)
+        producer.produce(topic, value, key, partition)
+
+    def _commit(self, producer: Producer) -> None:
+        """Until there is an answer: a commit may be asked for again as long as it is the same transaction."""
+        deadline = time.monotonic() + limits.KAFKA_OUTAGE_MS_MAX / 1000
+        while True:
+            try:
+                producer.commit_transaction(limits.KAFKA_ANSWER_MS_MAX / 1000)
+                return
+            except client().KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() >= deadline:
+                    raise
+
+    # Errors
+
+    @contextmanager
+    def _explained(
+        self, operation: str, opening: _Opening | None = None, epoch: int | None = None
+    ) -> Iterator[None]:
+        """Tell a fenced opening from a cluster that is away, and from one that refuses."""
+        try:
+            yield
+        except client().KafkaException as error:
+            self._opening = None
+            cause = error.args[0]
+            if opening is not None and (cause.fatal() or cause.name() in _FENCED):
+                self._refuse_fenced(opening.held)
+            # A transaction that has failed says no more than that; why is with the messages.
+            cause = self._refused[0] if self._refused else cause
+            raise self._failed(cause, explained(cause), operation, epoch) from error
+        except (Outage, Refusal) as error:
+            self._opening = None
+            raise self._failed(None, error, operation, epoch) from error
+
+    def _refuse_fenced(self, held: Held) -> None:
+        """Only a claim fences: a producer that took the id and was then refused has none."""
+        try:
+            now = self._records.read()
+        except (Outage, Refusal):
+            return
+        if now is not None and now.claim != held.claim:
+            raise kafka_record.fenced(now, held.generation, str(self))
+
+    def _failed(
+        self, cause: KafkaError | None, error: Exception, operation: str, epoch: int | None
+    ) -> SinkError:
+        lost = cause is not None and (cause.fatal() or cause.txn_requires_abort() or cause.name() in _FENCED)
+        heals = isinstance(error, Outage) or lost
+        hint = "Nothing was lost: what is not published is offered again in the next run." if heals else None
+        if "MSG_SIZE_TOO_LARGE" in str(error) or "Message size too large" in str(error):
+            heals, hint = False, "Raise max.message.bytes of the topic, or write shorter rows."
+        elif "AUTHORIZATION" in str(error):
+            heals, hint = False, (
+                "The user needs Write on the topic and on the records topic, and Write on the transactional id "
+                f"holdfast.{self._topic}."
+            )  # fmt: skip
+        return SinkError(
+            f"{self} cannot be written: {error}", operation=operation, epoch=epoch, heals=heals, hint=hint
+        )
