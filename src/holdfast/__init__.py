@@ -27,6 +27,7 @@ from holdfast.flow.aggregates import (
 )
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
+from holdfast.flow.lake import delta, delta_source, iceberg
 from holdfast.flow.own import Context, each_key
 from holdfast.flow.own_edges import own_sink, own_source
 from holdfast.flow.policies import (
@@ -57,6 +58,8 @@ __all__ = [
     "approx_distinct",
     "avg",
     "count",
+    "delta",
+    "delta_source",
     "discard",
     "each_key",
     "files",
@@ -64,6 +67,7 @@ __all__ = [
     "foreach",
     "gap",
     "generate",
+    "iceberg",
     "last",
     "max",
     "min",

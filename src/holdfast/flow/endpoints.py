@@ -11,6 +11,7 @@ from holdfast.core.duration import idle_us, spelled
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
 from holdfast.flow.generate import GenerateSource
+from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.own_edges import OwnSink, OwnSource
 
 if TYPE_CHECKING:
@@ -164,8 +165,8 @@ class DiscardSink:
         return {"kind": "discard", "guarantee": None, "because": "nothing leaves the flow here"}
 
 
-SourceDescription = FilesSource | RowsSource | GenerateSource | OwnSource
-SinkDescription = ParquetSink | TableSink | ForeachSink | DiscardSink | OwnSink
+SourceDescription = FilesSource | RowsSource | GenerateSource | DeltaSource | OwnSource
+SinkDescription = ParquetSink | TableSink | ForeachSink | DiscardSink | DeltaSink | IcebergSink | OwnSink
 
 
 def files(

@@ -12,6 +12,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
 from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.generate import GenerateSource
+from holdfast.flow.lake import DeltaSource
 from holdfast.flow.own_edges import OwnSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, stages
@@ -22,6 +23,7 @@ from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.contract import Source
+from holdfast.sources.delta import Delta
 from holdfast.sources.files import Files
 from holdfast.sources.generate import Generate
 from holdfast.sources.rows import Rows
@@ -99,6 +101,8 @@ def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source
             with ledger.read() as tx:
                 first = ledger_inputs.items(tx, name, 0, 1)
             return Generate(name, description, *first)
+        case DeltaSource():
+            return Delta(name, description)
         case OwnSource(make=make):
             return _own(name, make())
 

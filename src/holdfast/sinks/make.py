@@ -9,12 +9,14 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
+from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.ledger.ledger import Ledger
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.discard import DiscardSink
 from holdfast.sinks.foreach import ForeachSink
+from holdfast.sinks.lake import lake_sink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sinks.table import TableSink
 from holdfast.sinks.two_phase import TwoPhase, TwoPhaseSink
@@ -34,6 +36,8 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Le
             return ForeachSink(function, spec.name, schema)
         case endpoints.DiscardSink():
             return DiscardSink()
+        case DeltaSink() | IcebergSink() as description:
+            return lake_sink(description, schema)
         case OwnSink(make=make):
             return _own(make(schema), spec.name, schema, ledger)
 
