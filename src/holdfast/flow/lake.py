@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ ONE_COMMIT = "the rows of an epoch and the record of it are one commit of the ta
 
 _SECRET = re.compile(r"secret|password|token|key|credential|sas", re.IGNORECASE)
 _PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]*@")
+# In a local path, deltalake takes them for something else, or for a part of an address.
+_UNFINDABLE = frozenset("%[]|^\\")
 _UNSAFE = re.compile(r"allow_unsafe_rename$", re.IGNORECASE)
 
 
@@ -36,7 +39,7 @@ class DeltaSink:
         """What `explain` says of it; not the options, which may hold secrets."""
         return {
             "kind": "delta",
-            "path": without_secrets(self.path),
+            "path": self.path,
             "partition_by": list(self.partition_by),
             "guarantee": "exactly_once",
             "because": ONE_COMMIT,
@@ -88,7 +91,7 @@ class DeltaSource:
         """What `explain` says of it; not the options, which may hold secrets."""
         return {
             "kind": "delta",
-            "path": without_secrets(self.path),
+            "path": self.path,
             "start": self.start,
             "on_change": self.on_change,
             "max_files_per_epoch": self.max_files_per_epoch,
@@ -204,6 +207,18 @@ def without_secrets(text: str, settings: Settings = ()) -> str:
 def _path(operation: str, path: str) -> str:
     if not path:
         raise PlanError(f"{operation} needs the path of a table", operation=operation)
+    if without_secrets(path) != path:
+        raise PlanError(
+            f"the address {without_secrets(path)} holds a password",
+            operation=operation,
+            hint="Give it in options, which are never shown.",
+        )
+    if "://" not in path and not _UNFINDABLE.isdisjoint(os.path.abspath(path)):
+        raise PlanError(
+            f"deltalake does not find {os.path.abspath(path)}",
+            operation=operation,
+            hint=f"Use a directory without any of {' '.join(sorted(_UNFINDABLE))} in its path.",
+        )
     return path
 
 

@@ -24,7 +24,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from holdfast.core.errors import PlanError, SinkError
-from holdfast.flow.lake import DeltaSink, without_secrets
+from holdfast.flow.lake import DeltaSink
 from holdfast.sinks.contract import SinkRecord
 from holdfast.sinks.lake import Conflict, Held, LakeTable, Look, Rows, local_path, refuse_unstorable
 from holdfast.storage import delta_log
@@ -53,7 +53,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
         self._partition_by = list(description.partition_by)
 
     def __str__(self) -> str:
-        return f"the Delta table {without_secrets(self._address)}"
+        return f"the Delta table {self._address}"
 
     @property
     def place(self) -> object:

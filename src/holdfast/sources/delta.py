@@ -258,7 +258,7 @@ class Delta(Source):
             )
         except TableNotFoundError as error:
             raise self._error(
-                f"there is no Delta table at {without_secrets(self._address)}",
+                f"there is no Delta table at {self._address}",
                 "Make the table first: the flow takes its columns from it.",
                 "bind",
             ) from error
