@@ -28,6 +28,7 @@ from holdfast.flow.aggregates import (
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
 from holdfast.flow.kafka import kafka, kafka_sink
+from holdfast.flow.lake import delta, delta_source, iceberg
 from holdfast.flow.own import Context, each_key
 from holdfast.flow.own_edges import own_sink, own_source
 from holdfast.flow.policies import (
@@ -58,6 +59,8 @@ __all__ = [
     "approx_distinct",
     "avg",
     "count",
+    "delta",
+    "delta_source",
     "discard",
     "each_key",
     "files",
@@ -65,6 +68,7 @@ __all__ = [
     "foreach",
     "gap",
     "generate",
+    "iceberg",
     "kafka",
     "kafka_sink",
     "last",

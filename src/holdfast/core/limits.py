@@ -57,6 +57,9 @@ JOIN_SLICE_US_MIN = 1_000_000
 # How often an epoch is prepared that a target loses before it can be committed.
 SINK_TRIES_MAX = 3
 
+# How often a commit to a table of a lake is decided anew because others committed to the table in between.
+LAKE_TRIES_MAX = 20
+
 # Items that one look at a source may bring: what is written down in one transaction stays short.
 ITEMS_A_LOOK_MAX = 1_000
 

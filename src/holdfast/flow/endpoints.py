@@ -12,6 +12,7 @@ from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.kafka import KafkaSink, KafkaSource
+from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.own_edges import OwnSink, OwnSource
 
 if TYPE_CHECKING:
@@ -165,8 +166,10 @@ class DiscardSink:
         return {"kind": "discard", "guarantee": None, "because": "nothing leaves the flow here"}
 
 
-SourceDescription = FilesSource | RowsSource | GenerateSource | OwnSource | KafkaSource
-SinkDescription = ParquetSink | TableSink | ForeachSink | DiscardSink | OwnSink | KafkaSink
+SourceDescription = FilesSource | RowsSource | GenerateSource | OwnSource | KafkaSource | DeltaSource
+SinkDescription = (
+    ParquetSink | TableSink | ForeachSink | DiscardSink | OwnSink | KafkaSink | DeltaSink | IcebergSink
+)
 
 
 def files(

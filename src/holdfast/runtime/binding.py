@@ -11,6 +11,7 @@ from holdfast.flow import endpoints
 from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.kafka import KafkaSource
+from holdfast.flow.lake import DeltaSource
 from holdfast.flow.own_edges import OwnSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, stages
@@ -21,6 +22,7 @@ from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.contract import Source
+from holdfast.sources.delta import Delta
 from holdfast.sources.files import Files
 from holdfast.sources.generate import Generate
 from holdfast.sources.kafka import Kafka
@@ -104,6 +106,8 @@ def _source(ledger: Ledger, flow: str, name: str, description: SourceDescription
             return Generate(name, description, *first)
         case KafkaSource():
             return Kafka(flow, name, description)
+        case DeltaSource():
+            return Delta(name, description)
         case OwnSource(make=make):
             return _own(name, make())
 

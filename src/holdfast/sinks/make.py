@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
 from holdfast.flow.kafka import KafkaSink as KafkaSinkDescription
+from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.ledger.ledger import Ledger
@@ -17,6 +18,7 @@ from holdfast.sinks.contract import Sink
 from holdfast.sinks.discard import DiscardSink
 from holdfast.sinks.foreach import ForeachSink
 from holdfast.sinks.kafka import KafkaSink
+from holdfast.sinks.lake import lake_sink
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.sinks.table import TableSink
 from holdfast.sinks.two_phase import TwoPhase, TwoPhaseSink
@@ -38,6 +40,8 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Le
             return DiscardSink()
         case KafkaSinkDescription() as description:
             return KafkaSink(description, schema)
+        case DeltaSink() | IcebergSink() as description:
+            return lake_sink(description, schema)
         case OwnSink(make=make):
             return _own(make(schema), spec.name, schema, ledger)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.core.crashpoints import Orders
 from holdfast.flow.endpoints import FilesSource, SourceDescription
 from holdfast.flow.generate import GenerateSource
+from holdfast.flow.lake import DeltaSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.ledger import Ledger
@@ -117,7 +118,7 @@ def in_small_epochs(plan: FlowPlan, rows: int) -> FlowPlan:
 
 def _small(source: SourceDescription, rows: int) -> SourceDescription:
     match source:
-        case FilesSource(max_files_per_epoch=None):
+        case FilesSource(max_files_per_epoch=None) | DeltaSource(max_files_per_epoch=None):
             return replace(source, max_files_per_epoch=1)
         case GenerateSource(per_epoch=per_epoch):
             # And all at once: nobody looks at the rate here.

@@ -17,6 +17,7 @@ from holdfast.flow.endpoints import (
     SourceDescription,
     TableSink,
 )
+from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 
 
@@ -67,7 +68,7 @@ def relocated(plan: FlowPlan, origin: Path, home: Home) -> FlowPlan:
 
 
 def _source(description: SourceDescription, origin: Path) -> SourceDescription:
-    if isinstance(description, FilesSource):
+    if isinstance(description, FilesSource | DeltaSource) and "://" not in description.path:
         return replace(description, path=str(origin / description.path))
     return description
 
@@ -78,5 +79,11 @@ def _sink(sink: SinkSpec, home: Home) -> SinkDescription:
             return replace(description, path=str(home.sink(sink.name)))
         case TableSink(url=url) as description if url.startswith("sqlite"):
             return replace(description, url=f"sqlite:///{home.sink(sink.name)}.db")
+        case DeltaSink() as description:
+            return replace(description, path=str(home.sink(sink.name)), options=())
+        case IcebergSink() as description:
+            place = home.sink(sink.name)
+            settings = {"type": "sql", "uri": f"sqlite:///{place}.db", "warehouse": str(place)}
+            return replace(description, catalog="default", settings=tuple(settings.items()))
         case description:
             return description

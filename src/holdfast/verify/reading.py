@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 
 from holdfast.flow.endpoints import DiscardSink, ForeachSink, ParquetSink, TableSink
 from holdfast.flow.kafka import KafkaSink
+from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.nodes import RunningAggregate
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.sinks.lake import lake_rows
 from holdfast.verify.classes import Seen
 from holdfast.verify.home import Home
 from holdfast.verify.targets import on_server
@@ -38,6 +40,8 @@ def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
         case TableSink(table=table, key=key):
             path = home.sink(sink.name).with_name(f"{sink.name}.db")
             return Seen(sink.name, _table(path, table), () if key is None else key)
+        case DeltaSink() | IcebergSink() as description:
+            return Seen(sink.name, lake_rows(description))
         case ForeachSink(read=read) | OwnSink(read=read) if read is not None:
             os.chdir(home.root)
             rows = read()
