@@ -37,6 +37,7 @@ from holdfast.flow.policies import (
     strong_production,
     upstream_backup,
 )
+from holdfast.flow.streams import read_stream
 from holdfast.runtime.flow import Flow
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "own_source",
     "parquet",
     "passive_standby",
+    "read_stream",
     "rows",
     "stddev",
     "strong_production",

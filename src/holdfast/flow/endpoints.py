@@ -12,6 +12,7 @@ from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.own_edges import OwnSink, OwnSource
+from holdfast.flow.streams import StreamSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,7 +165,7 @@ class DiscardSink:
         return {"kind": "discard", "guarantee": None, "because": "nothing leaves the flow here"}
 
 
-SourceDescription = FilesSource | RowsSource | GenerateSource | OwnSource
+SourceDescription = FilesSource | RowsSource | GenerateSource | OwnSource | StreamSource
 SinkDescription = ParquetSink | TableSink | ForeachSink | DiscardSink | OwnSink
 
 

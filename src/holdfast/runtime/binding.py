@@ -14,8 +14,10 @@ from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.own_edges import OwnSource
 from holdfast.flow.planner import FlowPlan
+from holdfast.flow.streams import StreamSource
 from holdfast.ledger import epochs, stages
 from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.holder import supervisor
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
@@ -25,6 +27,8 @@ from holdfast.sources.contract import Source
 from holdfast.sources.files import Files
 from holdfast.sources.generate import Generate
 from holdfast.sources.rows import Rows
+from holdfast.sources.spark_stream import SparkStream
+from holdfast.sources.stream_log import STREAMS
 from holdfast.spark.bind import bind
 
 
@@ -42,7 +46,7 @@ def bound(
     script: Script = UNSCRIPTED,
 ) -> Runtime:
     """The flow bound to types and to a session, without any right to change anything yet."""
-    sources = {name: _source(ledger, name, description) for name, description in plan.sources.items()}
+    sources = {name: _source(ledger, root, name, description) for name, description in plan.sources.items()}
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
     check_sinks(
@@ -89,7 +93,7 @@ def resume_progress(rt: Runtime) -> None:
             rt.progress.resume(name, row.head, last.get("state_rows", 0), last.get("totals", {}))
 
 
-def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source:
+def _source(ledger: Ledger, root: Path, name: str, description: SourceDescription) -> Source:
     match description:
         case endpoints.FilesSource():
             return Files(name, description)
@@ -101,6 +105,8 @@ def _source(ledger: Ledger, name: str, description: SourceDescription) -> Source
             return Generate(name, description, *first)
         case OwnSource(make=make):
             return _own(name, make())
+        case StreamSource():
+            return SparkStream(name, description, root / STREAMS / name, lambda: supervisor(ledger))
 
 
 def _own(name: str, made: object) -> Source:
