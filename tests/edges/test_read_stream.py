@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,9 +32,11 @@ from holdfast.spark.session import make_session
 from holdfast.testing import Origin, SourceSuite
 
 COLUMNS = "n bigint, text string"
+FLOW = Path(__file__).with_name("streams_flow.py")
+SECONDS_MAX = 120
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def spark() -> Iterator[SparkSession]:
     session = make_session("streams", "local[2]", {"spark.driver.memory": "1g"})
     yield session
@@ -77,7 +88,7 @@ class TestStreamOfFiles(SourceSuite):
             assert isinstance(running, SparkStream)
             running.start(SparkSession.active(), next(generations))
             while running.more_to_come():
-                pass
+                time.sleep(0.02)
             running.stop()
 
         return Origin(source, put_rows)
@@ -122,7 +133,7 @@ def test_a_query_that_fails_stops_the_flow_and_says_why(spark: SparkSession, tmp
     flow = hf.Flow("failing")
     failing = hf.read_stream(
         lambda spark: lines(tmp_path / "in")(spark).selectExpr("raise_error('no such luck') n", "text"),
-        schema="n void, text string".replace("void", "bigint"),
+        schema=COLUMNS,
     )
     flow.source("s", failing).transform(lambda df: df).named("t").to(hf.discard())
     with pytest.raises(PlanError, match="declares n bigint, and the stream has void"):
@@ -165,3 +176,96 @@ def test_explain_says_what_a_stream_is(tmp_path: Path) -> None:
     assert source["kind"] == "stream"
     assert source["rereadable"]
     assert source["trigger"] == "as soon as possible"
+
+
+class Speaker:
+    """A server that tells every connection new lines, each once, and nobody anything twice."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._ended = Event()
+        self._thread = Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._socket.close()
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        for connection in count(1):
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                return
+            with peer, suppress(OSError):
+                for line in count():
+                    peer.sendall(f"{connection}-{line}\n".encode())
+                    if self._ended.wait(0.01):
+                        return
+
+
+@pytest.fixture
+def speaker() -> Iterator[Speaker]:
+    made = Speaker()
+    yield made
+    made.close()
+
+
+@contextmanager
+def running(home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    path = os.pathsep.join([str(FLOW.parent), *sys.path])
+    with (home / "said.txt").open("ab") as said:
+        process = subprocess.Popen(
+            [sys.executable, str(FLOW), str(home), str(port)],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def until(process: subprocess.Popen[bytes], home: Path, reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not reached():
+        assert process.poll() is None, (home / "said.txt").read_text()[-4000:]
+        assert time.monotonic() < deadline, (home / "said.txt").read_text()[-4000:]
+        time.sleep(0.3)
+
+
+def column(directory: Path, name: str) -> list[object]:
+    """The values in the Parquet files that are whole."""
+    files = [str(path) for path in directory.glob("[!._]*/*.parquet")]
+    return ds.dataset(files).to_table([name])[name].to_pylist() if files else []
+
+
+@pytest.mark.timeout(300)
+def test_killed_in_the_middle_what_a_socket_and_a_generator_had_logged_is_in_the_sink_once(
+    tmp_path: Path, speaker: Speaker
+) -> None:
+    log = tmp_path / "work" / "streams" / "heard" / "log"
+    heard, counted = tmp_path / "heard", tmp_path / "counted"
+    with running(tmp_path, speaker.port) as process:
+        until(
+            process, tmp_path, lambda: len(column(heard, "value")) > 50 and len(column(counted, "value")) > 50
+        )
+    logged, generated = set(column(log, "value")) | set(column(heard, "value")), column(counted, "value")
+    with running(tmp_path, speaker.port) as process:
+        until(
+            process,
+            tmp_path,
+            lambda: (
+                logged < set(column(heard, "value")) and len(column(counted, "value")) > len(generated) + 100
+            ),
+        )
+    values = column(heard, "value")
+    assert len(set(values)) == len(values)
+    assert logged <= set(values)
+    assert {str(value).split("-")[0] for value in values} == {"1", "2"}
+    generated = sorted(int(str(value)) for value in column(counted, "value"))
+    assert generated == list(range(len(generated)))

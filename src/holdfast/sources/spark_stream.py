@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock, Thread
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from pyspark.sql.streaming import StreamingQuery
@@ -26,6 +26,7 @@ from holdfast.sources.files import unglobbed
 from holdfast.sources.parquet_files import signature
 from holdfast.sources.stream_log import BatchLogger, StreamLog, identity_of
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.epoch import SparkJobError
 from holdfast.spark.schemas import parse_schema
 from holdfast.storage.atomic import write_atomic
 
@@ -153,9 +154,10 @@ class SparkStream(Source):
     def _frame(self, spark: SparkSession) -> DataFrame:
         try:
             frame = self._description.make(spark)
-        except AnalysisException as error:
+        except Exception as error:
+            # The user's code, a connector's, or what the gateway under Spark says of it: its first lines tell.
             raise PlanError(
-                f"the stream of source {self._name!r} cannot be made: {error.getMessage() or error}",
+                f"the stream of source {self._name!r} cannot be made: {' '.join(str(error).splitlines()[:2])}",
                 operation="start stream",
                 hint="Look at what hf.read_stream is given; a connector's package must be on Spark's path.",
             ) from error
@@ -203,9 +205,9 @@ class SparkStream(Source):
             query = self._query
             if query is None or query.isActive:
                 return
-            if self._raised is not None:
+            if self._raised is not None and not isinstance(self._raised, SparkJobError):
                 raise self._raised
-            error = query.exception()
+            error = self._raised or query.exception()
             text = str(error)
             others = self._description.resumes and any(words in text for words in _OTHER_QUERY)
             if others and self._starts < limits.ATTEMPTS_PER_PLAN_MAX:
@@ -213,7 +215,7 @@ class SparkStream(Source):
             raise self._failed(error) from error
 
     def _failed(self, error: Exception | None) -> InputError:
-        text = str(error) if error else "it ended without an error"
+        text = f"{error} {error.__cause__ or ''}" if error else "it ended without an error"
         told = text.partition("=== Streaming Query ===")[0].strip()
         resuming = " If its connector cannot resume, as a socket cannot, say resumes=False."
         return InputError(
