@@ -39,6 +39,7 @@ from holdfast.flow.policies import (
 )
 from holdfast.flow.streams import read_stream
 from holdfast.runtime.flow import Flow
+from holdfast.runtime.register import forget_reader, register
 
 __all__ = [
     "Aggregate",
@@ -63,6 +64,7 @@ __all__ = [
     "files",
     "first",
     "foreach",
+    "forget_reader",
     "gap",
     "generate",
     "last",
@@ -74,6 +76,7 @@ __all__ = [
     "parquet",
     "passive_standby",
     "read_stream",
+    "register",
     "rows",
     "stddev",
     "strong_production",

@@ -82,6 +82,12 @@ class StreamLog:
     def check_claim(self, generation: int) -> None:
         """Raise for a process that another has followed."""
         newest = max(self._claims(), default=None)
+        if newest is None:
+            raise StorageError(
+                f"{self.root} is not there",
+                operation="log stream",
+                hint="A Spark Connect server must see the work directory under the same path as its client.",
+            )
         if newest != generation:
             raise FencedError(
                 f"generation {newest} logs the stream in {self.root}, not generation {generation}",
