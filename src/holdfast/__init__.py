@@ -39,7 +39,9 @@ from holdfast.flow.policies import (
     strong_production,
     upstream_backup,
 )
+from holdfast.flow.streams import read_stream
 from holdfast.runtime.flow import Flow
+from holdfast.runtime.register import forget_reader, register
 
 __all__ = [
     "Aggregate",
@@ -66,6 +68,7 @@ __all__ = [
     "files",
     "first",
     "foreach",
+    "forget_reader",
     "gap",
     "generate",
     "iceberg",
@@ -79,6 +82,8 @@ __all__ = [
     "own_source",
     "parquet",
     "passive_standby",
+    "read_stream",
+    "register",
     "rows",
     "stddev",
     "strong_production",

@@ -158,6 +158,9 @@ REPAIR_MS_MAX = 300_000
 FINISH_MS_MAX = 20_000
 STOP_MS_MAX = 60_000
 
+# How long a stream that is stopped may go on with the batch that it is about to log.
+STREAM_STOP_MS_MAX = 5_000
+
 # How long somebody who asks for a fail-over waits for a supervisor to do it.
 FAILOVER_MS_MAX = 15_000
 

@@ -14,6 +14,7 @@ from holdfast.flow.generate import GenerateSource
 from holdfast.flow.kafka import KafkaSink, KafkaSource
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.own_edges import OwnSink, OwnSource
+from holdfast.flow.streams import StreamSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,7 +167,9 @@ class DiscardSink:
         return {"kind": "discard", "guarantee": None, "because": "nothing leaves the flow here"}
 
 
-SourceDescription = FilesSource | RowsSource | GenerateSource | OwnSource | KafkaSource | DeltaSource
+SourceDescription = (
+    FilesSource | RowsSource | GenerateSource | OwnSource | KafkaSource | DeltaSource | StreamSource
+)
 SinkDescription = (
     ParquetSink | TableSink | ForeachSink | DiscardSink | OwnSink | KafkaSink | DeltaSink | IcebergSink
 )

@@ -38,6 +38,12 @@ def supervise(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
     return _with_force(ledger, by_force, lambda: _supervise(ledger, flow_name, by_force))
 
 
+def supervisor(ledger: Ledger) -> int:
+    """The generation of the process that decides about the flow's workers, or runs it alone."""
+    with ledger.read() as tx:
+        return int(tx.execute(sa.select(schema.flow.c.supervisor)).scalar_one())
+
+
 def release(ledger: Ledger, generation: int) -> None:
     """Say that a process that ran the flow alone has stopped cleanly; the generation stays."""
     with ledger.write(generation) as tx:

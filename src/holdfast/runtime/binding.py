@@ -6,27 +6,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from holdfast.core.errors import PlanError
-from holdfast.flow import endpoints
-from holdfast.flow.endpoints import SourceDescription
-from holdfast.flow.generate import GenerateSource
-from holdfast.flow.kafka import KafkaSource
-from holdfast.flow.lake import DeltaSource
-from holdfast.flow.own_edges import OwnSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, stages
-from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
-from holdfast.sources.contract import Source
-from holdfast.sources.delta import Delta
-from holdfast.sources.files import Files
-from holdfast.sources.generate import Generate
-from holdfast.sources.kafka import Kafka
-from holdfast.sources.rows import Rows
+from holdfast.sources.make import make_source
 from holdfast.spark.bind import bind
 from holdfast.spark.session import cores
 
@@ -45,9 +32,7 @@ def bound(
     script: Script = UNSCRIPTED,
 ) -> Runtime:
     """The flow bound to types and to a session, without any right to change anything yet."""
-    sources = {
-        name: _source(ledger, plan.name, name, description) for name, description in plan.sources.items()
-    }
+    sources = {name: make_source(plan, name, root, ledger) for name in plan.sources}
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
     check_sinks(
@@ -92,31 +77,3 @@ def resume_progress(rt: Runtime) -> None:
             row = epochs.stage_row(tx, name)
             last = epochs.manifest_of(tx, row, row.head) or {}
             rt.progress.resume(name, row.head, last.get("state_rows", 0), last.get("totals", {}))
-
-
-def _source(ledger: Ledger, flow: str, name: str, description: SourceDescription) -> Source:
-    match description:
-        case endpoints.FilesSource():
-            return Files(name, description)
-        case endpoints.RowsSource():
-            return Rows(name, description)
-        case GenerateSource():
-            with ledger.read() as tx:
-                first = ledger_inputs.items(tx, name, 0, 1)
-            return Generate(name, description, *first)
-        case KafkaSource():
-            return Kafka(flow, name, description)
-        case DeltaSource():
-            return Delta(name, description)
-        case OwnSource(make=make):
-            return _own(name, make())
-
-
-def _own(name: str, made: object) -> Source:
-    if not isinstance(made, Source):
-        raise PlanError(
-            f"what hf.own_source makes for {name!r} is a {type(made).__name__}, and no holdfast.edges.Source",
-            operation="bind",
-            hint="Inherit from holdfast.edges.Source.",
-        )
-    return made

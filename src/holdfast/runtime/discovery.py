@@ -8,7 +8,7 @@ from holdfast.core import crashpoints
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.inputs import Item
 from holdfast.runtime.context import Runtime
-from holdfast.sources.contract import Limits, Mendable, Taken
+from holdfast.sources.contract import Driven, Limits, Mendable, Taken
 
 
 class Discovery:
@@ -23,10 +23,25 @@ class Discovery:
         for name in rt.sources:
             self._read(name)
 
-    def take_mended(self) -> None:
+    def begin(self) -> None:
+        """Start what works by itself, and take items as they are now. Only before the loops start."""
+        for name in self._own:
+            source = self._rt.sources[name]
+            if isinstance(source, Driven):
+                source.start(self._rt.spark, self._rt.generation)
+        self._take_mended()
+
+    def end(self) -> None:
+        """Stop what works by itself."""
+        for name in self._own:
+            source = self._rt.sources[name]
+            if isinstance(source, Driven):
+                source.stop()
+
+    def _take_mended(self) -> None:
         """Take items as they are now, if no committed epoch has read them: somebody may have mended them.
 
-        Only before the loops start: no attempt of this process is under way, and none of another can commit.
+        No attempt of this process is under way, and none of another can commit.
         """
         rt = self._rt
         for name in self._own:

@@ -208,7 +208,7 @@ class Worker:
         register(rt)
         resume_progress(rt)
         sweep_strays(rt.ledger, rt.root, rt.own)
-        self._discovery.take_mended()
+        self._discovery.begin()
         recover(rt)
         repair(rt)
         for sink in self._sinks:
@@ -364,6 +364,7 @@ class Worker:
             while thread.is_alive():
                 rt.interrupt_jobs()
                 thread.join(limits.POLL_MS / 1000)
+        self._discovery.end()
 
     def _idle(self) -> bool:
         """Nothing new at the sources, no plan open or to be made, every sink up to date, in all of the flow; no merge due.

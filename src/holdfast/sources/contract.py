@@ -78,6 +78,17 @@ class Mendable(Protocol):
 
 
 @runtime_checkable
+class Driven(Protocol):
+    """A source that works by itself as long as a process leads the stages that read it."""
+
+    def start(self, spark: SparkSession, generation: int) -> None:
+        """Begin; whoever did so under a lower generation is deposed."""
+
+    def stop(self) -> None:
+        """End, also if it was never begun."""
+
+
+@runtime_checkable
 class InFiles(Protocol):
     """A source of files, which tasks may be able to read themselves."""
 

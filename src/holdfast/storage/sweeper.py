@@ -14,7 +14,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from holdfast.core import crashpoints, limits
-from holdfast.ledger import files, pins, schema
+from holdfast.ledger import files, pins, readers, schema
 from holdfast.ledger.epochs import StageRow, own_row
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.retention import superseded, trimmed_below
@@ -67,7 +67,8 @@ def _needed_by_nobody(tx: sa.Connection, row: StageRow, consumers: Sequence[str]
     cursors = schema.cursors
     needed = tx.execute(
         sa.select(cursors.c.needed).where(
-            cursors.c.consumer.in_(list(consumers)), cursors.c.input.like(f"channel:{row.stage}.%")
+            sa.or_(cursors.c.consumer.in_(list(consumers)), cursors.c.consumer.startswith(readers.PREFIX)),
+            cursors.c.input.like(f"channel:{row.stage}.%"),
         )
     ).scalars()
     return trimmed_below(list(needed), safe)
