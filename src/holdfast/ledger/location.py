@@ -139,7 +139,9 @@ def _split(text: str) -> tuple[str, str | None]:
     secrets = sorted(_SECRETS & url.query.keys())
     if secrets:
         raise _refused(f"the URL of the ledger has a secret among its options ({secrets[0]})")
-    return url.set(password=None).render_as_string(hide_password=False), url.password
+    # `url.set(password=None)` would leave it as it is.
+    bare = URL.create(_SCHEME, url.username, None, url.host, url.port, url.database, url.query)
+    return bare.render_as_string(hide_password=False), None if url.password is None else str(url.password)
 
 
 def _refused(what: str) -> LedgerError:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import PoolProxiedConnection
 
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError, PlanError
@@ -103,10 +102,17 @@ class Postgres:
             return sa.inspect(tx).has_table(schema.flow.name)
 
     def make(self) -> None:
-        """Make the schema and the tables that are not there yet, and remember where they are."""
+        """Make the schema and the tables that are not there yet, and remember where they are.
+
+        Nobody who finds all of it waits for the lock: whoever comes to break it must get in.
+        """
         location = self._location
         if not location.known:
             location.remember()
+        self._patience_ms = limits.LEDGER_BUSY_MS_MAX
+        with self.reading() as tx:
+            if schema.metadata.tables.keys() <= set(sa.inspect(tx).get_table_names(schema=location.schema)):
+                return
         with self.writing() as tx:
             if not sa.inspect(tx).has_schema(location.schema):
                 tx.execute(sa.schema.CreateSchema(location.schema))
@@ -115,7 +121,6 @@ class Postgres:
                 tx.execute(sa.insert(_owner).values(id=location.id))
             self._refuse_other_owner(tx)
             schema.metadata.create_all(tx)
-        self._patience_ms = limits.LEDGER_BUSY_MS_MAX
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -154,7 +159,7 @@ class Postgres:
 
     def watch(self) -> PostgresWatch:
         """Hear of commits from now on."""
-        return PostgresWatch(self._engine, self._location.schema)
+        return PostgresWatch(self._location)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -211,10 +216,9 @@ class Postgres:
 class PostgresWatch:
     """Listens on a connection of its own. What was said while there was none is taken for news."""
 
-    def __init__(self, engine: Engine, channel: str) -> None:
-        self._engine = engine
-        self._channel = channel
-        self._link: PoolProxiedConnection | None = None
+    def __init__(self, location: InPostgres) -> None:
+        self._location = location
+        self._link: psycopg.Connection[Any] | None = None
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for a commit since the last call; whether there was one, or may have been."""
@@ -224,9 +228,8 @@ class PostgresWatch:
             if self._link is None:
                 self._link = self._listening()
                 return True
-            found = list(_connection(self._link).notifies(timeout=seconds, stop_after=1))
-            return bool(found)
-        except (psycopg.Error, DBAPIError) as error:
+            return bool(list(self._link.notifies(timeout=seconds, stop_after=1)))
+        except psycopg.Error as error:
             self.close()
             raise LedgerError("the ledger cannot be heard", operation="ledger watch", heals=True) from error
 
@@ -236,23 +239,18 @@ class PostgresWatch:
         if link is not None:
             link.close()
 
-    def _listening(self) -> PoolProxiedConnection:
+    def _listening(self) -> psycopg.Connection[Any]:
+        import psycopg
         from psycopg import sql
 
-        link = self._engine.raw_connection()
-        link.detach()
-        connection = _connection(link)
-        connection.autocommit = True
-        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        place = self._location
+        address = place.address.set(drivername="postgresql").render_as_string(hide_password=False)
+        link = psycopg.connect(address, autocommit=True, **_connect_arguments(place))
+        link.execute(sql.SQL("LISTEN {}").format(sql.Identifier(place.schema)))
         return link
 
 
-def _connection(link: PoolProxiedConnection) -> psycopg.Connection[Any]:
-    connection: psycopg.Connection[Any] = link.driver_connection  # type: ignore[assignment]
-    return connection
-
-
-def _connect_arguments(location: InPostgres) -> dict[str, object]:
+def _connect_arguments(location: InPostgres) -> dict[str, Any]:
     """Who asks, for whoever looks at the server; and bounds on how long a server that is gone goes unnoticed."""
     flow = location.schema.removeprefix(SCHEMA_PREFIX)
     return {
