@@ -82,6 +82,26 @@ EVENTS_MAX = 100_000
 # outage that should cost nobody anything.
 LEDGER_BUSY_MS_MAX = 15_000
 
+# A ledger transaction takes milliseconds. One in PostgreSQL that has asked nothing for so long is of a process that stands
+# still, and is ended by the server: before anybody who waits for its lock gives up.
+LEDGER_IDLE_MS_MAX = 5_000
+
+# No question to a ledger in PostgreSQL takes so long, its wait for the lock included.
+LEDGER_STATEMENT_MS_MAX = 30_000
+
+# How long a connection to a ledger's server may take, and the pause before the next try.
+LEDGER_CONNECT_MS_MAX = 5_000
+LEDGER_RETRY_MS = 100
+
+# How often one thread of a process looks whether the ledger has changed, where it is not told; how long it waits at a
+# time to be told; and how long it does not wake the loops again after it has: other processes write often.
+NEWS_LOOK_MS = 20
+NEWS_WAIT_MS = 200
+NEWS_REST_MS = 100
+
+# A loop that has heard of no change looks at the ledger again after so long all the same.
+LOOK_ANYWAY_MS = 10_000
+
 # How long a killed process may take to vanish.
 PROCESS_END_MS_MAX = 10_000
 

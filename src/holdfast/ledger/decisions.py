@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from holdfast.ledger import schema
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.patience import repeatable
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Decision:
     token: str
 
 
+@repeatable
 def decide(ledger: Ledger, generation: int, sink: str, decision: Decision) -> None:
     """Write a decision down in place of the one before; refused for a process that was replaced."""
     table = schema.decisions
@@ -42,6 +44,7 @@ def decide(ledger: Ledger, generation: int, sink: str, decision: Decision) -> No
         )
 
 
+@repeatable
 def withdraw(ledger: Ledger, generation: int, sink: str) -> None:
     """Forget a decision whose prepared epoch the target has lost: it is prepared anew."""
     with ledger.write(generation) as tx:

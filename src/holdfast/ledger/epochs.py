@@ -19,6 +19,7 @@ from holdfast.core.ids import new_attempt_id
 from holdfast.core.json import Json
 from holdfast.ledger import schema
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.patience import repeatable
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,12 @@ def attempts_at(tx: Connection, row: StageRow, epoch: int) -> int:
     return int(tx.execute(sa.select(sa.func.count()).where(*mine)).scalar_one())
 
 
+@repeatable
 def commit_epoch(ledger: Ledger, commit: Commit) -> StageRow:
-    """Publish an epoch: fence, manifest, layer, segments and cursors in one transaction."""
+    """Publish an epoch: fence, manifest, layer, segments and cursors in one transaction.
+
+    A commit whose answer was lost is found again by its attempt, so it may be repeated.
+    """
     row, epoch = commit.stage, commit.epoch
     with ledger.unfenced_write() as tx:
         try:

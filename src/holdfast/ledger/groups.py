@@ -48,7 +48,7 @@ class WorkerRow:
 
 def all_groups(tx: Connection) -> dict[str, GroupRow]:
     """Every group, by name."""
-    found = tx.execute(sa.select(schema.groups))
+    found = tx.execute(sa.select(schema.groups).order_by(schema.groups.c.group))
     return {
         row.group: GroupRow(
             row.group, row.generation, tuple(row.stages), row.primary, tuple(row.members), row.asked
@@ -165,7 +165,7 @@ def merge_into_one(tx: Connection, group: str, generation: int, worker: str) -> 
         _orphan(tx, row)
     tx.execute(sa.delete(schema.groups))
     tx.execute(sa.delete(schema.workers))
-    names = list(tx.execute(sa.select(schema.stages.c.stage)).scalars())
+    names = list(tx.execute(sa.select(schema.stages.c.stage).order_by(schema.stages.c.stage)).scalars())
     values = {"group": group, "generation": generation, "stages": names}
     tx.execute(sa.insert(schema.groups).values(**values, primary=worker, members=[worker]))
     _give_stages(tx, generation, names)

@@ -4,15 +4,15 @@ Taking the flow raises the generation, so that whoever held it before changes no
 workers that it finds go on, and decides about them; a process that runs the flow by itself deposes them all.
 
 A deposed process is left to find out by itself, with one exception: one that stands still inside a ledger
-transaction holds SQLite's write lock, and nobody can be told anything until it is ended. So `take` by force
-ends it, if it is on this host, once the lock has been waited for in vain.
+transaction holds the write lock, and nobody can be told anything until it is let go. So `take` by force
+ends what holds it, once the lock has been waited for in vain: with SQLite the process, if it is on this host, with
+PostgreSQL its connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -63,14 +63,14 @@ def resign(ledger: Ledger, supervisor: int) -> None:
 
 def _take(ledger: Ledger, flow_name: str, by_force: bool) -> int:
     with ledger.unfenced_write() as tx:
-        generation = _claim(tx, ledger.path, flow_name, by_force, _living(tx))
+        generation = _claim(tx, ledger.place, flow_name, by_force, _living(tx))
         groups.merge_into_one(tx, MAIN, generation, worker_name(Process.myself(), generation))
         return generation
 
 
 def _supervise(ledger: Ledger, flow_name: str, by_force: bool) -> int:
     with ledger.unfenced_write() as tx:
-        return _claim(tx, ledger.path, flow_name, by_force, _holder(tx))
+        return _claim(tx, ledger.place, flow_name, by_force, _holder(tx))
 
 
 def worker_name(process: Process, generation: int) -> str:
@@ -88,7 +88,7 @@ def _with_force(ledger: Ledger, by_force: bool, claim: Callable[[], int]) -> int
         return claim()
 
 
-def _claim(tx: Connection, path: Path, flow_name: str, by_force: bool, before: Process | None) -> int:
+def _claim(tx: Connection, place: str, flow_name: str, by_force: bool, before: Process | None) -> int:
     """Become the holder, with a new generation."""
     me = Process.myself()
     row = tx.execute(sa.select(schema.flow)).one_or_none()
@@ -97,7 +97,7 @@ def _claim(tx: Connection, path: Path, flow_name: str, by_force: bool, before: P
         tx.execute(sa.insert(schema.flow).values(**values, supervisor=1, holder=asdict(me)))
         record_event(tx, "taken", f"process {me.pid} on {me.host} starts the flow", generation=1)
         return 1
-    _check_identity(path, row.name, row.format_version, flow_name)
+    _check_identity(place, row.name, row.format_version, flow_name)
     _refuse_living(before, by_force)
     generation = int(row.generation) + 1
     tx.execute(sa.update(schema.flow).values(generation=generation, supervisor=generation, holder=asdict(me)))
@@ -126,14 +126,11 @@ def _refuse_living(holder: Process | None, by_force: bool) -> None:
 
 
 def _end_living(ledger: Ledger, error: LedgerError) -> None:
-    """A process that was stopped inside a transaction keeps SQLite's lock for ever: only its end frees it."""
+    """A process that was stopped inside a transaction may keep everybody out: whatever holds the lock is ended."""
     with ledger.read() as tx:
         found = [_holder(tx), *groups.processes(tx)]
-    here = [one for one in found if one and one.is_here and one.lives() and one != Process.myself()]
-    if not here:
+    if not ledger.free([one for one in found if one]):
         raise error
-    for one in here:
-        one.end()
 
 
 def _why(me: Process, before: Process | None) -> str:
@@ -143,11 +140,11 @@ def _why(me: Process, before: Process | None) -> str:
     return f"process {me.pid} on {me.host} {state} process {before.pid} on {before.host}"
 
 
-def _check_identity(path: Path, name: str, version: int, flow_name: str) -> None:
+def _check_identity(place: str, name: str, version: int, flow_name: str) -> None:
     if name != flow_name:
         raise LedgerError(
-            f"{path.parent} belongs to flow {name!r}, not to {flow_name!r}",
+            f"{place} belongs to flow {name!r}, not to {flow_name!r}",
             operation="open",
             hint="Give every flow a work directory of its own.",
         )
-    check_format(path, version)
+    check_format(place, version)

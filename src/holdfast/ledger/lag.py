@@ -74,7 +74,7 @@ def _behind(tx: Connection, name: str, processed: int) -> Lag:
 
 def _counted(tx: Connection, rows: sa.Column[int], *unread: sa.ColumnElement[bool]) -> Lag:
     items, total = tx.execute(sa.select(sa.func.count(), sa.func.sum(rows)).where(*unread)).one()
-    return Lag(items, total or 0)
+    return Lag(items, int(total or 0))
 
 
 @dataclass(frozen=True)

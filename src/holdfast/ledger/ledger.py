@@ -1,65 +1,93 @@
 """Opening the ledger, and the fence that every write begins with.
 
 Invariants: the first statement of every write checks the writer's generation, in the same transaction
-as the write itself, so an old generation changes nothing. Commits are durable when they return (WAL,
-`synchronous=FULL`). Every wait for the lock is bounded.
+as the write itself, so an old generation changes nothing. There is one writer at a time, commits are durable when they
+return, and every wait for the lock is bounded: `ledger/databases.py` says which databases do that.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DatabaseError
 
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, LedgerError
+from holdfast.ledger import location as locations
 from holdfast.ledger import schema
-
-FILE_NAME = "ledger.db"
+from holdfast.ledger.databases import Database, Watch, database_of, translated
+from holdfast.ledger.location import FILE_NAME, InFile, Location
+from holdfast.ledger.process import Process
 
 
 class Ledger:
-    """One flow's ledger on SQLite."""
+    """One flow's ledger."""
 
-    def __init__(self, work_dir: Path) -> None:
-        self.path = work_dir / FILE_NAME
-        existed = self.path.exists()
-        if not existed and (work_dir / "data").exists():
-            raise LedgerError(
-                f"{work_dir} holds data but its ledger, {FILE_NAME}, is gone",
-                operation="open",
-                hint="Bring the ledger back from a backup, or start in an empty work directory.",
-            )
-        self.engine = _engine(self.path)
-        with _translated("open"):
+    def __init__(self, work_dir: Path, location: Location | None = None) -> None:
+        location = location or locations.found(work_dir)
+        self._database: Database = database_of(location)
+        self._listeners: list[Callable[[], None]] = []
+        with translated(self._database, "open"):
+            existed = self._database.exists()
+            if not existed and (work_dir / "data").exists():
+                raise LedgerError(
+                    f"{work_dir} holds data but its ledger, {_name_of(location)}, is gone",
+                    operation="open",
+                    hint="Bring the ledger back from a backup, or start in an empty work directory.",
+                )
             if existed:
                 self._refuse_other_formats()
-            schema.metadata.create_all(self.engine)
+            self._database.make()
+
+    @property
+    def engine(self) -> Engine:
+        """What connections come from."""
+        return self._database.engine
+
+    @property
+    def place(self) -> str:
+        """How errors name the ledger."""
+        return self._database.place
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a process that is to open the same ledger must find in its environment."""
+        return self._database.environment
 
     def close(self) -> None:
-        """Fold the write-ahead log into the database and let go of it."""
-        with _translated("close"), self.engine.connect() as connection:
-            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        self.engine.dispose()
+        """Let go of it."""
+        with translated(self._database, "close"):
+            self._database.close()
+
+    def free(self, holders: Sequence[Process]) -> bool:
+        """End what may stand in the way of writers, given the flow's living processes; whether there was anything."""
+        with translated(self._database, "free"):
+            return self._database.free(holders)
+
+    def watch(self) -> Watch:
+        """Hear of commits from now on, whoever makes them."""
+        return self._database.watch()
+
+    def on_commit(self, listener: Callable[[], None]) -> None:
+        """Have a function called after every write of this process, before the writer goes on."""
+        self._listeners.append(listener)
 
     def _refuse_other_formats(self) -> None:
         """Before anything is read or made: tables of another format may mean something else."""
-        with self.engine.connect() as tx:
+        with self._database.reading() as tx:
             if sa.inspect(tx).has_table(schema.flow.name):
                 version = tx.execute(sa.select(schema.flow.c.format_version)).scalar_one_or_none()
                 if version is not None:
-                    check_format(self.path, version)
+                    check_format(self.place, version)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent view of the ledger."""
-        with _translated("read"), self.engine.connect() as connection:
+        with translated(self._database, "read"), self._database.reading() as connection:
             yield connection
 
     @contextmanager
@@ -85,40 +113,38 @@ class Ledger:
     @contextmanager
     def unfenced_write(self) -> Iterator[Connection]:
         """A write transaction whose first statement is a fence of its own."""
-        with (
-            _translated("write"),
-            self.engine.connect().execution_options(holdfast_write=True) as connection,
-            connection.begin(),
-        ):
+        with translated(self._database, "write"), self._database.writing() as connection:
             yield connection
+        for listener in self._listeners:
+            listener()
 
 
 @contextmanager
 def reading(work_dir: Path) -> Iterator[Connection]:
     """One consistent view of a ledger for whoever only looks: nothing is made, and nobody has to wait."""
-    path = work_dir / FILE_NAME
-    if not path.is_file():
+    location = locations.found(work_dir)
+    if isinstance(location, InFile) and not location.file.is_file():
         raise _not_ours(work_dir, f"{FILE_NAME} is not there" if work_dir.is_dir() else "it does not exist")
-    engine = _engine(path, writer=False)
+    database = database_of(location, writer=False)
     try:
-        with _translated("read"), engine.connect() as tx:
+        with translated(database, "read"), database.reading() as tx:
             if not sa.inspect(tx).has_table(schema.flow.name):
-                raise _not_ours(work_dir, f"{FILE_NAME} is the database of something else")
+                raise _not_ours(work_dir, f"{_name_of(location)} is the database of something else")
             version = tx.execute(sa.select(schema.flow.c.format_version)).scalar_one_or_none()
             if version is None:
                 raise _not_ours(work_dir, "no flow has run in it yet")
-            check_format(path, version)
+            check_format(database.place, version)
             yield tx
     finally:
-        engine.dispose()
+        database.engine.dispose()
 
 
-def check_format(path: Path, version: int) -> None:
+def check_format(place: str, version: int) -> None:
     """Refuse a ledger that another version of Holdfast wrote in another format."""
     if version != schema.FORMAT_VERSION:
         newer = version > schema.FORMAT_VERSION
         raise LedgerError(
-            f"{path.parent} has format version {version}; this Holdfast reads and writes version"
+            f"{place} has format version {version}; this Holdfast reads and writes version"
             f" {schema.FORMAT_VERSION}",
             operation="open",
             hint="Use the Holdfast that wrote it, or a newer one."
@@ -171,37 +197,6 @@ def _fenced(tx: Connection, generation: int) -> FencedError:
     )
 
 
-def _engine(path: Path, *, writer: bool = True) -> Engine:
-    engine = sa.create_engine(
-        f"sqlite:///{path}",
-        connect_args={"timeout": limits.LEDGER_BUSY_MS_MAX / 1000, "check_same_thread": False},
-    )
-
-    def connected(connection: sqlite3.Connection, _: object) -> None:
-        connection.isolation_level = None
-        if writer:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-
-    def begin(connection: Connection) -> None:
-        write = connection.get_execution_options().get("holdfast_write")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    sa.event.listen(engine, "connect", connected)
-    sa.event.listen(engine, "begin", begin)
-    return engine
-
-
-@contextmanager
-def _translated(operation: str) -> Iterator[None]:
-    try:
-        yield
-    except DatabaseError as error:
-        cause = error.orig or error
-        busy = "locked" in str(cause)
-        raise LedgerError(
-            f"the ledger cannot be used: {cause}",
-            operation=f"ledger {operation}",
-            heals=busy,
-            hint=None if busy else "Check the disk and the file, or bring the ledger back from a backup.",
-        ) from error
+def _name_of(location: Location) -> str:
+    """What the user knows the ledger's database by."""
+    return FILE_NAME if isinstance(location, InFile) else f"schema {location.schema} of {location.url}"

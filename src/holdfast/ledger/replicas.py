@@ -9,8 +9,10 @@ from holdfast.ledger import schema
 from holdfast.ledger.epochs import StageRow
 from holdfast.ledger.groups import group_row
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.patience import repeatable
 
 
+@repeatable
 def computed(ledger: Ledger, generation: int, stage: str, worker: str, epoch: int) -> None:
     """A member has computed an epoch, whoever committed it."""
     table = schema.replicas

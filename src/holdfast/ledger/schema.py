@@ -7,11 +7,15 @@ them, whose first statement is the fence.
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, Column, Index, Integer, MetaData, String, Table
+from sqlalchemy import JSON, BigInteger, Column, Index, MetaData, String, Table
+from sqlalchemy import Integer as SqlInteger
 
 FORMAT_VERSION = 4
 
 metadata = MetaData()
+
+# SQLite's integers have 64 bits; PostgreSQL's must be asked for them. Milliseconds and bytes need them.
+Integer = SqlInteger().with_variant(BigInteger(), "postgresql")
 
 # One row: whose ledger this is, and which process decides who runs what in it.
 flow = Table(

@@ -47,11 +47,12 @@ def stage_names(work_dir: Path) -> list[str]:
 
 
 def _names(tx: Connection) -> list[str]:
-    return list(tx.execute(sa.select(schema.stages.c.stage)).scalars())
+    return list(tx.execute(sa.select(schema.stages.c.stage).order_by(schema.stages.c.stage)).scalars())
 
 
 def _cursors(tx: Connection, waiting: Mapping[tuple[str, str], Lag]) -> list[Json]:
-    found = tx.execute(sa.select(schema.cursors)).mappings()
+    table = schema.cursors
+    found = tx.execute(sa.select(table).order_by(table.c.consumer, table.c.input)).mappings()
     return [{**row, "lag": asdict(waiting[row["consumer"], row["input"]])} for row in found]
 
 
@@ -78,7 +79,7 @@ def _stage(tx: Connection, name: str, waiting: Mapping[tuple[str, str], Lag]) ->
         "state_bytes": sum(layer.bytes for layer in spine),
         "layers": len(spine),
         "runs": sum(len(layer.runs) for layer in spine),
-        "channel": {"epochs": kept[0], "rows": kept[1] or 0, "bytes": kept[2] or 0},
+        "channel": {"epochs": kept[0], "rows": int(kept[1] or 0), "bytes": int(kept[2] or 0)},
         "watermark": moment(last.get("watermark_us")),
         "watermark_us": last.get("watermark_us"),
         "aside": last.get("totals", {}),
@@ -91,13 +92,13 @@ def _stage(tx: Connection, name: str, waiting: Mapping[tuple[str, str], Lag]) ->
 def _sources(tx: Connection) -> Json:
     table = schema.source_items
     found = tx.execute(
-        sa.select(
-            table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes)
-        ).group_by(table.c.source)
+        sa.select(table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes))
+        .group_by(table.c.source)
+        .order_by(table.c.source)
     )
     return {
-        name: {"items": items, "rows": rows or 0, "bytes": size, "refused": _refused(tx, name)}
-        for name, items, rows, size in found
+        name: {"items": items, "rows": int(rows or 0), "bytes": int(size), "refused": _refused(tx, name)}
+        for name, items, rows, size in found.all()
     }
 
 

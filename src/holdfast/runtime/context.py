@@ -16,6 +16,7 @@ from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
+from holdfast.runtime.news import News
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sources.contract import Source
@@ -93,6 +94,10 @@ class Runtime:
     computing: set[str] = field(default_factory=set)  # stages with an epoch under way
     heard: dict[str, float] = field(default_factory=dict)  # by source, when it last had something new
     tags: set[str] = field(default_factory=set)
+    news: News = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.news = News(self.ledger, self.alarm.ring)
 
     @property
     def own_stages(self) -> list[BoundStage]:

@@ -7,7 +7,6 @@ needs are pinned for a minute; a reader with a name has a cursor in the ledger, 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,8 @@ from holdfast.core.ids import new_attempt_id
 from holdfast.ledger import files, pins, readers
 from holdfast.ledger.epochs import known_stage
 from holdfast.ledger.inputs import Segment
-from holdfast.ledger.ledger import FILE_NAME, reading
+from holdfast.ledger.ledger import reading
+from holdfast.ledger.location import may_write
 from holdfast.runtime.snapshot import look, snapshot_of
 
 FORMAT = "holdfast"
@@ -190,7 +190,7 @@ class StateReader(DataSourceReader):
     def _pin(self) -> None:
         """A merge makes the state of an epoch before its end unreadable, once its layers are swept."""
         root, stage = self._wanted.root, self._wanted.stage
-        if not _writable(root):
+        if not may_write(root):
             return
         with readers.writing(root) as tx:
             layers, _ = files.cover(files.live_layers(tx, known_stage(tx, stage)), self._epoch)
@@ -261,7 +261,7 @@ def _parts(wanted: Wanted, start: int, stop: int) -> list[SegmentPart]:
     """The files of epochs, pinned in the transaction that finds them to be there."""
     if start >= stop:
         return []
-    if _writable(wanted.root):
+    if may_write(wanted.root):  # else nobody can pin; neither does anybody sweep such a directory
         with readers.writing(wanted.root) as tx:
             found = readers.kept_segments(tx, wanted.stage, wanted.port, start, stop)
             pins.pin(tx, _pin_name(), [], [segment.id for segment in found])
@@ -316,11 +316,6 @@ def _spark(columns: pa.Schema) -> t.StructType:
 def _arrow(columns: t.StructType) -> pa.Schema:
     """As Spark wants it to the letter."""
     return to_arrow_schema(columns, timezone="UTC")
-
-
-def _writable(root: Path) -> bool:
-    """Whoever may only look cannot pin; neither does anybody sweep a directory that cannot be written."""
-    return os.access(root / FILE_NAME, os.W_OK)
 
 
 def _pin_name() -> str:

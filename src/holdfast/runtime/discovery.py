@@ -19,7 +19,9 @@ class Discovery:
         self._own = rt.own_sources
         self._known: dict[str, set[str]] = {}
         self._last: dict[str, Item] = {}
+        self._unread: dict[str, int] = {}  # as the ledger had it when it was last seen to change
         self._let_go: dict[str, str] = {}
+        self._outlook = rt.news.outlook()
         for name in rt.sources:
             self._read(name)
 
@@ -61,6 +63,7 @@ class Discovery:
         All sources are looked at before the loops are told of any, so that a stage with several takes of each.
         """
         rt = self._rt
+        others = self._caught_up()
         found = {name: self._discovered(name) for name in self._own}
         new = {name: items for name, items in found.items() if items}
         if new:
@@ -70,7 +73,6 @@ class Discovery:
             self._known[name].update(item.identity for item in items)
             self._last[name] = items[-1]
             rt.heard[name] = time.monotonic()
-        others = [name for name in rt.sources if name not in self._own and self._read(name)]
         if new or others:
             rt.alarm.ring()
         return bool(new)
@@ -103,10 +105,22 @@ class Discovery:
         room = rt.script.room(name, len(known))
         if room == 0:
             return []
-        with rt.ledger.read() as tx:
-            unread = ledger_inputs.number_unread(tx, name)
-        after = Taken(len(known), self._last.get(name), unread, known)
+        after = Taken(len(known), self._last.get(name), self._unread[name], known)
         return list(rt.sources[name].next(after, Limits()))[:room]
+
+    def _caught_up(self) -> bool:
+        """Learn from the ledger, if it has changed, what is read and what others have found; whether they have."""
+        rt = self._rt
+        if self._unread and not self._outlook.is_due():
+            return False
+        self._outlook.look()
+        try:
+            with rt.ledger.read() as tx:
+                self._unread = {name: ledger_inputs.number_unread(tx, name) for name in rt.sources}
+            return any([self._read(name) for name in rt.sources if name not in self._own])
+        except BaseException:
+            self._outlook.forget()
+            raise
 
     def _read(self, name: str) -> bool:
         """Learn from the ledger what is known of a source; whether it is more than before."""

@@ -39,6 +39,7 @@ class Flow(FlowDescription):
         hash_bits: int = 64,
         observe: Callable[[Progress], None] | None = None,
         direct: bool = True,
+        ledger: str | None = None,
     ) -> Report:
         """Run the flow in this process; with `until_idle`, until all that the sources hold has gone through.
 
@@ -49,6 +50,9 @@ class Flow(FlowDescription):
         deposes it. `tasks` is how many tasks share a stage's state (by default one a core). `hash_bits`
         cuts the key hash, which only tests want. `direct=False` sends all rows through Spark SQL, also where
         tasks could read files themselves.
+
+        `ledger="postgresql://user@host/database"` keeps the ledger there instead of in the work directory, from the
+        first run on; the work directory remembers where it is, without the password.
         """
         if loader.is_importing():
             raise FlowImportError(
@@ -73,6 +77,7 @@ class Flow(FlowDescription):
             drain,
             observe,
             direct,
+            ledger=ledger,
         )
         return worker.run(plan(self), work_dir, options)
 

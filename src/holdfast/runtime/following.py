@@ -10,6 +10,7 @@ from holdfast.core import limits
 from holdfast.ledger import schema
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
+from holdfast.runtime.news import Outlook
 from holdfast.runtime.progress import EpochSample, MergeSample, Progress, Report
 
 
@@ -22,9 +23,10 @@ class Follower:
         self._event = 0
         self._look_at = 0.0
 
-    def look(self, ledger: Ledger) -> Progress:
-        """What there is to show now; the ledger is asked only so often."""
-        if time.monotonic() >= self._look_at:
+    def look(self, ledger: Ledger, outlook: Outlook) -> Progress:
+        """What there is to show now; the ledger is asked only so often, and only if it has changed."""
+        if time.monotonic() >= self._look_at and outlook.is_due():
+            outlook.look()
             self._look_at = time.monotonic() + limits.MEASURE_EVERY_MS / 1000
             self.read(ledger)
         return self.progress

@@ -84,6 +84,13 @@ def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     return rt.script.plans is not None and rt.script.plan(tx, row) is not None
 
 
+def is_timed(rt: Runtime, stage: BoundStage) -> bool:
+    """Whether the clock alone can bring a stage work: a source that falls silent, keys that expire."""
+    timing = stage.operator.timing if stage.operator else None
+    silent = any(source.idle_after_us is not None for source in rt.plan.sources.values())
+    return timing is not None and (silent or not timing.columns)
+
+
 def is_behind(tx: sa.Connection, sink: SinkSpec) -> bool:
     """Whether a sink has not been given all that its stage has committed."""
     return ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id) <= stage_row(tx, sink.stage).head

@@ -17,6 +17,7 @@ from threading import Event
 from holdfast.flow.planner import FlowPlan, plan
 from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.location import PASSWORD_VARIABLE
 from holdfast.ledger.process import Process
 from holdfast.protocols.supervision import ACTIVE, FAILED, FINISHED, STOPPED
 from holdfast.runtime import loader
@@ -40,6 +41,8 @@ def main(argument: str) -> int:
     root = Path(spec.work_dir)
     lease = Lease(root, spec.worker)
     ledger = Ledger(root)
+    # Neither Spark's processes nor the flow's code need it.
+    os.environ.pop(PASSWORD_VARIABLE, None)
     groups.update_worker(ledger, spec.worker, process=Process.myself())
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
@@ -67,14 +70,15 @@ def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
     )
     with worker.session(flow, options) as spark:
         rt = worker.bind_flow(flow, root, ledger, spark, options, spec.worker, spec.group)
-        called = Standby(rt, told).wait()
-        if called is None:
-            return STOPPED
-        rt.generation = called.generation
-        groups.update_worker(ledger, spec.worker, status=ACTIVE)
-        running = worker.Worker(rt, options, told)
-        with worker.fenced_first(rt):
-            running.run(lead=called.primary == spec.worker)
+        with rt.news:
+            called = Standby(rt, told).wait()
+            if called is None:
+                return STOPPED
+            rt.generation = called.generation
+            groups.update_worker(ledger, spec.worker, status=ACTIVE)
+            running = worker.Worker(rt, options, told)
+            with worker.fenced_first(rt):
+                running.run(lead=called.primary == spec.worker)
         status = STOPPED if told.is_set() or not running.leads else FINISHED
         if running.leads:
             groups.leave(ledger, rt.generation, spec.worker, status)

@@ -6,9 +6,10 @@ import time
 from threading import Event, Thread
 
 from holdfast.core import limits
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, LedgerError
 from holdfast.ledger import groups
 from holdfast.ledger.groups import GroupRow
+from holdfast.ledger.patience import Patience
 from holdfast.protocols.supervision import READY
 from holdfast.runtime import rehearsal
 from holdfast.runtime.context import Runtime
@@ -37,10 +38,19 @@ class Standby:
             rehearsal.clear(self._rt)
 
     def _watch(self) -> GroupRow | None:
-        rt = self._rt
+        rt, outlook, patience = self._rt, self._rt.news.outlook(), Patience()
         while not self._stop.wait(limits.WATCH_MS / 1000):
-            with rt.ledger.read() as tx:
-                row = groups.group_row(tx, rt.group)
+            if not outlook.is_due():
+                continue
+            outlook.look()
+            try:
+                with rt.ledger.read() as tx:
+                    row = groups.group_row(tx, rt.group)
+                patience.restore()
+            except LedgerError as error:
+                outlook.forget()
+                patience.bear(error)
+                continue
             if row is not None and rt.worker in row.members:
                 return row
         return None

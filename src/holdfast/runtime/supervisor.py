@@ -25,14 +25,17 @@ from holdfast.core.json import Json
 from holdfast.ledger import groups, holder
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.location import chosen
+from holdfast.ledger.patience import Patience
 from holdfast.ledger.process import Process
 from holdfast.protocols import lease, supervision
-from holdfast.protocols.lease import Sighting
 from holdfast.protocols.supervision import FAILED, FINISHED, Admit, Expel, Forget, Promote, Seen, Start
 from holdfast.runtime.failure import error_of
 from holdfast.runtime.following import Follower
 from holdfast.runtime.lease import LEASES, lease_path, read_lease
+from holdfast.runtime.news import News, Outlook
 from holdfast.runtime.progress import Progress, Report
+from holdfast.runtime.supervised import Starts, View, Watch
 from holdfast.runtime.worker_spec import WorkerSpec
 from holdfast.storage import workdir
 
@@ -49,6 +52,7 @@ class SupervisorOptions:
     take_over: bool = False
     wait: bool = False
     observe: Callable[[Progress], None] | None = None
+    ledger: str | None = field(default=None, repr=False)  # a URL, if it is not to be in the work directory
 
 
 def planned(flow: str, workers: int | None) -> Json:
@@ -75,7 +79,7 @@ def supervise(plan: Json, spec: WorkerSpec, options: SupervisorOptions) -> Repor
     Returns what the run did, or None if it was told to stop.
     """
     root = workdir.prepare(spec.work_dir)
-    ledger = Ledger(root)
+    ledger = Ledger(root, chosen(root, options.ledger, plan["flow"]))
     try:
         generation = _hold(ledger, plan["flow"], options)
         supervisor = _Supervisor(plan, replace(spec, work_dir=str(root)), options, root, ledger, generation)
@@ -107,26 +111,6 @@ def _resign(ledger: Ledger, generation: int) -> None:
 
 
 @dataclass
-class _Starts:
-    """How a group's starts have gone since it last committed anything."""
-
-    number: int = 0
-    not_before: float = 0.0
-    fill_after: float = 0.0  # when standbys may be started though the primary has committed nothing yet
-    heads: int = -1  # the sum of the heads of the group's stages at the last start or promotion
-
-
-@dataclass
-class _Watch:
-    """What the supervisor knows of a worker beside the ledger."""
-
-    child: subprocess.Popen[bytes] | None = None  # if it is a child of this process
-    pidfd: int | None = None
-    sighting: Sighting | None = None
-    first_ms: int = 0  # when it was looked at first
-
-
-@dataclass
 class _Supervisor:
     plan: Json
     spec: WorkerSpec
@@ -134,24 +118,42 @@ class _Supervisor:
     root: Path
     ledger: Ledger
     generation: int
-    watches: dict[str, _Watch] = field(default_factory=dict)
-    starts: dict[str, _Starts] = field(default_factory=dict)
+    watches: dict[str, Watch] = field(default_factory=dict)
+    starts: dict[str, Starts] = field(default_factory=dict)
     follower: Follower = field(default_factory=Follower)
     told: bool = False
+    news: News = field(init=False)
+    outlook: Outlook = field(init=False)
+    shown: Outlook = field(init=False)
+    view: View | None = None
+
+    def __post_init__(self) -> None:
+        self.news = News(self.ledger)
+        self.outlook, self.shown = self.news.outlook(), self.news.outlook()
 
     def run(self) -> bool:
         """Adopt or replace what is there, then watch until the end; whether the flow came to it by itself."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._tell)
         try:
-            self._adopt()
-            while not self.told:
-                if self._step():
-                    return True
-                self._sleep()
-            return False
+            with self.news:
+                self._adopt()
+                return self._watch()
         finally:
             self._stop_workers()
+
+    def _watch(self) -> bool:
+        patience = Patience()
+        while not self.told:
+            try:
+                if self._step():
+                    return True
+                patience.restore()
+            except LedgerError as error:
+                self.outlook.forget()
+                patience.bear(error)
+            self._sleep()
+        return False
 
     def _tell(self, *_: object) -> None:
         self.told = True
@@ -174,11 +176,10 @@ class _Supervisor:
     def _step(self) -> bool:
         """Look at everything once and do what is to be done; whether the flow has come to its end."""
         # Processes and leases before the ledger: one that has ended in between has said there how it ended.
-        with self.ledger.read() as tx:
-            known = groups.all_workers(tx)
-        looks = {row.worker: self._look(row) for row in known}
-        with self.ledger.read() as tx:
-            rows, workers, heads = groups.all_groups(tx), groups.all_workers(tx), groups.heads(tx)
+        looks = {row.worker: self._look(row) for row in self._read().workers}
+        calm = all(lives and not silent for lives, silent in looks.values())
+        view = self._read(anew=not calm)
+        rows, workers, heads = view.groups, view.workers, view.heads
         begun = {row.group: _sum(heads, row) > -len(row.stages) for row in rows.values()}
         seen = {
             row.worker: _seen(row, looks.get(row.worker, (True, False)), begun.get(row.group, False))
@@ -192,12 +193,20 @@ class _Supervisor:
             for action in supervision.decide(group, [seen[worker.worker] for worker in mine]):
                 self._do(action, row, mine, heads)
         if self.options.observe is not None:
-            self.options.observe(self.follower.look(self.ledger))
+            self.options.observe(self.follower.look(self.ledger, self.shown))
         finished = {worker.group for worker in workers if worker.status == FINISHED}
         return finished >= {group["name"] for group in self.plan["groups"]}
 
+    def _read(self, *, anew: bool = False) -> View:
+        """What the ledger says, asked again if it has changed, or if it must be newer than what was seen before."""
+        if anew or self.view is None or self.outlook.is_due():
+            self.outlook.look()
+            with self.ledger.read() as tx:
+                self.view = View(groups.all_groups(tx), groups.all_workers(tx), groups.heads(tx))
+        return self.view
+
     def _group(self, row: GroupRow, wanted: Json, heads: dict[str, int]) -> supervision.Group:
-        starts = self.starts.setdefault(row.group, _Starts())
+        starts = self.starts.setdefault(row.group, Starts())
         if _sum(heads, row) > starts.heads:
             # It gets things done: earlier failures no longer count, and whoever is missing can be started.
             starts.number, starts.not_before, starts.fill_after = 0, 0.0, 0.0
@@ -215,14 +224,14 @@ class _Supervisor:
     def _look(self, row: WorkerRow) -> tuple[bool, bool]:
         """Whether a worker's process lives, and whether it is silent."""
         now_ms = int(time.monotonic() * 1000)
-        watch = self.watches.setdefault(row.worker, _Watch())
+        watch = self.watches.setdefault(row.worker, Watch())
         counter = read_lease(self.root, row.worker)
         first_ms = watch.first_ms = watch.first_ms or now_ms
         watch.sighting = lease.look(watch.sighting, counter, now_ms, limits.LEASE_LOOK_MS_MAX)
         never = watch.sighting.counter == 0 and now_ms - first_ms >= limits.FIRST_LEASE_MS_MAX
         return self._lives(row, watch), never or watch.sighting.silent_ms() >= limits.LEASE_MS_MAX
 
-    def _lives(self, row: WorkerRow, watch: _Watch) -> bool:
+    def _lives(self, row: WorkerRow, watch: Watch) -> bool:
         if watch.child is not None:
             return watch.child.poll() is None
         if row.process is None:
@@ -236,11 +245,11 @@ class _Supervisor:
         failures = [worker.failure for worker in workers if worker.status == FAILED and worker.failure]
         fenced = [one for one in failures if one["kind"] == FencedError.__name__]
         for failure in failures:
-            starts = self.starts.get(row.group, _Starts())
+            starts = self.starts.get(row.group, Starts())
             hopeless = failure["kind"] in _HOPELESS and not failure.get("heals")
             if failure not in fenced and (hopeless or starts.number >= limits.STARTS_MAX):
                 raise error_of(failure)
-        starts = self.starts.get(row.group, _Starts())
+        starts = self.starts.get(row.group, Starts())
         if starts.number >= limits.STARTS_MAX and not any(
             self._lives(w, self.watches[w.worker]) for w in workers
         ):
@@ -282,16 +291,15 @@ class _Supervisor:
         try:
             groups.assign(self.ledger, self.generation, row.group, worker, members, reason)
         except LedgerError as error:
-            # A worker that hangs inside a transaction keeps everybody out: only its end lets anyone in again.
+            # A worker that hangs inside a transaction keeps everybody out until something is ended.
             hung = [w.process for w in workers if w.process and w.worker == row.primary]
-            if not error.heals or not hung:
+            if not error.heals or not self.ledger.free(hung):
                 raise
-            _end_all(hung)
             groups.assign(self.ledger, self.generation, row.group, worker, members, reason)
         crashpoints.reach("failover.after_fence")
 
     def _start(self, group: str, reason: str, heads: int) -> None:
-        starts = self.starts.setdefault(group, _Starts())
+        starts = self.starts.setdefault(group, Starts())
         starts.number += 1
         pause_ms = min(limits.START_PAUSE_MS * 2 ** (starts.number - 1), limits.START_PAUSE_MS_MAX)
         starts.not_before, starts.heads = time.monotonic() + pause_ms / 1000, heads
@@ -303,12 +311,13 @@ class _Supervisor:
         with (self.root / LOGS / f"{worker}.log").open("wb") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.runtime.process", spec.to_argument()],
+                env={**os.environ, **self.ledger.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.watches[worker] = _Watch(child, os.pidfd_open(child.pid))
+        self.watches[worker] = Watch(child, os.pidfd_open(child.pid))
 
     def _sleep(self) -> None:
         """Until it is time to look again, or a worker ends."""
@@ -321,7 +330,7 @@ class _Supervisor:
         poll.poll(limits.WATCH_MS)
 
     def _unwatch(self, worker: str) -> None:
-        watch = self.watches.pop(worker, _Watch())
+        watch = self.watches.pop(worker, Watch())
         if watch.pidfd is not None:
             os.close(watch.pidfd)
         lease_path(self.root, worker).unlink(missing_ok=True)
@@ -355,7 +364,7 @@ def _seen(row: WorkerRow, look: tuple[bool, bool], begun: bool) -> Seen:
     return Seen(row.worker, row.status, *look, row.rehearsals, warm)
 
 
-def _ended(watch: _Watch) -> bool:
+def _ended(watch: Watch) -> bool:
     return watch.child is not None and watch.child.returncode is not None
 
 

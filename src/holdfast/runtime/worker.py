@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 from pyspark.sql import SparkSession
 
@@ -25,12 +25,15 @@ from holdfast.flow.policies import Standby
 from holdfast.ledger import epochs, groups, holder
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.location import chosen
+from holdfast.ledger.patience import Patience
 from holdfast.ledger.process import Process
 from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.discovery import Discovery
+from holdfast.runtime.loops import Loop, Loops
 from holdfast.runtime.merger import Merger
-from holdfast.runtime.planning import has_work, is_behind
+from holdfast.runtime.planning import has_work, is_behind, is_timed
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.repair import needs_repair, repair
@@ -38,6 +41,7 @@ from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.runtime.sink_loop import SinkLoop
 from holdfast.runtime.stage_loop import StageLoop
 from holdfast.sinks.make import make_sink
+from holdfast.spark.bind import BoundStage
 from holdfast.spark.session import epoch_settings, make_session
 from holdfast.storage import workdir
 from holdfast.storage.shipper import ship
@@ -60,12 +64,13 @@ class RunOptions:
     observe: Callable[[Progress], None] | None = None
     direct: bool = True
     script: Script = UNSCRIPTED
+    ledger: str | None = field(default=None, repr=False)  # a URL, if it is not to be in the work directory
 
 
 def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
     """Run a flow in this process alone until it is idle, stopped or fails."""
     root = workdir.prepare(work_dir)
-    ledger = Ledger(root)
+    ledger = Ledger(root, chosen(root, options.ledger, plan.name))
     try:
         generation = _take(ledger, plan.name, options)
         with ExitStack() as stack:
@@ -75,6 +80,7 @@ def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
             rt = bind_flow(plan.alone(), root, ledger, spark, options, name, MAIN)
             rt.generation = generation
             stack.enter_context(fenced_first(rt))
+            stack.enter_context(rt.news)
             worker = Worker(rt, options)
             worker.run()
             return worker.report()
@@ -158,13 +164,15 @@ class Worker:
         self._rt = rt
         self._options = options
         self._told = told or Event()  # to stop: epochs under way are finished, no new ones begin
-        self._failures: list[BaseException] = []
+        self._outlook = rt.news.outlook()
+        self._is_primary = False  # as the ledger says; it leads when it has done what leading begins with
+        self._busy_at: int | None = None  # the newest news with which the flow was not idle yet
+        self._measured = rt.news.outlook()
         self._measure_at = 0.0
         self._look_at = 0.0
         self._discovery = Discovery(rt)
         self._merger = Merger(rt)
-        self._threads: list[Thread] = []
-        self._driven: set[str] = set()
+        self._loops = Loops(rt)
         self._sinks = [
             SinkLoop(
                 rt, spec, make_sink(spec, rt.stages[spec.stage].port_schema(spec.port), rt.spark, rt.ledger)
@@ -185,12 +193,13 @@ class Worker:
             self._wait()
             self._finish_epochs()
         finally:
-            self._stop()
+            self._loops.stop()
+            self._discovery.end()
             if self._rt.leads:
                 for sink in self._sinks:
                     sink.close()
-        if self._failures:
-            raise self._failures[0]
+        if self._loops.failures:
+            raise self._loops.failures[0]
         if self._rt.leads:
             self._ship()
             self._sweep()
@@ -214,82 +223,48 @@ class Worker:
         for sink in self._sinks:
             sink.open()
         rt.leads = True
-        self._drive_all(self._loops())
-        self._threads += [
-            self._started(name, step, every, rt.stopping) for name, step, every in self._chores()
-        ]
+        self._loops.start(self._all_loops())
 
-    def _hot_loops(self) -> list[tuple[str, Callable[[], bool]]]:
+    def _hot_loops(self) -> list[Loop]:
         """What a follower computes too."""
-        rt = self._rt
-        hot = [stage for stage in rt.own_stages if stage.spec.policy.standby is Standby.HOT]
-        return [(f"stage {stage.name}", StageLoop(rt, stage).step) for stage in hot]
+        hot = [stage for stage in self._rt.own_stages if stage.spec.policy.standby is Standby.HOT]
+        return [self._stage_loop(stage) for stage in hot]
 
-    def _loops(self) -> list[tuple[str, Callable[[], bool]]]:
+    def _stage_loop(self, stage: BoundStage) -> Loop:
         rt = self._rt
+        return Loop(f"stage {stage.name}", StageLoop(rt, stage).step, by_news=not is_timed(rt, stage))
+
+    def _all_loops(self) -> list[Loop]:
+        """Last what runs from time to time; a commit does not make it more urgent."""
+        rt, seldom = self._rt, limits.SWEEP_EVERY_MS
         return [
-            *((f"stage {stage.name}", StageLoop(rt, stage).step) for stage in rt.own_stages),
-            *((f"sink {spec.name}", loop.step) for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)),
-            ("merge", self._merger.step),
-            ("ship", self._ship),
+            *(self._stage_loop(stage) for stage in rt.own_stages),
+            *(
+                Loop(f"sink {spec.name}", loop.step)
+                for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)
+            ),
+            Loop("merge", self._merger.step),
+            Loop("ship", self._ship),
+            Loop("discover", self._discovery.step, urgent=False, by_news=False),
+            Loop("sweep", self._sweep, seldom, urgent=False),
+            Loop("repair", self._repair, seldom, urgent=False),
         ]
-
-    def _chores(self) -> list[tuple[str, Callable[[], bool], float]]:
-        """What runs from time to time; a commit does not make it more urgent."""
-        return [
-            ("discover", self._discovery.step, limits.POLL_MS / 1000),
-            ("sweep", self._sweep, limits.SWEEP_EVERY_MS / 1000),
-            ("repair", self._repair, limits.SWEEP_EVERY_MS / 1000),
-        ]
-
-    def _drive_all(self, loops: list[tuple[str, Callable[[], bool]]]) -> None:
-        """Start the loops that are not under way yet."""
-        rt, rest = self._rt, limits.POLL_MS / 1000
-        new = [(name, step) for name, step in loops if name not in self._driven]
-        self._driven |= {name for name, _ in new}
-        self._threads += [self._started(name, step, rest, rt.alarm.join()) for name, step in new]
-
-    def _started(self, name: str, step: Callable[[], bool], rest: float, bell: Event) -> Thread:
-        thread = Thread(target=self._drive, args=(step, rest, bell), name=name)
-        thread.start()
-        return thread
-
-    def _drive(self, step: Callable[[], bool], rest: float, bell: Event) -> None:
-        """Step on and on; after a step without work, rest until the bell rings. An error stops all loops."""
-        rt = self._rt
-        try:
-            while not rt.stopping.is_set():
-                if bell is not rt.stopping:
-                    bell.clear()
-                if not self._stepped(step):
-                    bell.wait(rest)
-        except BaseException as error:
-            self._failed(error)
-
-    def _stepped(self, step: Callable[[], bool]) -> bool:
-        """A step that is refused because another member was expelled meanwhile is taken again."""
-        generation = self._rt.generation
-        try:
-            return step()
-        except FencedError:
-            if not self._rt.is_member() or self._rt.generation == generation:
-                raise
-            return True
-
-    def _failed(self, error: BaseException) -> None:
-        rt = self._rt
-        if not (rt.stopping.is_set() and isinstance(error, HoldfastError)):
-            self._failures.append(error)
-        rt.stopping.set()
-        rt.alarm.ring()
 
     def _wait(self) -> None:
+        patience = Patience()
         try:
             while not self._rt.stopping.wait(limits.WATCH_MS / 1000):
-                if self._told.is_set() or not self._still_a_member() or self._is_done():
-                    return
+                try:
+                    if self._told.is_set() or not self._still_a_member() or self._is_done():
+                        return
+                    patience.restore()
+                except LedgerError as error:
+                    self._outlook.forget()
+                    patience.bear(error)
+                if self._is_primary and not self._rt.leads:
+                    self._lead()
         except HoldfastError as error:
-            self._failed(error)
+            self._loops.failed(error)
 
     def _finish_epochs(self) -> None:
         """Told to stop: let what is under way be committed and published, within bounds."""
@@ -314,6 +289,9 @@ class Worker:
     def _still_a_member(self) -> bool:
         """Keep up with the group: its generation, and who leads it. False once its primary has stopped cleanly."""
         rt = self._rt
+        if not self._outlook.is_due():
+            return True
+        self._outlook.look()
         with rt.ledger.read() as tx:
             row = groups.group_row(tx, rt.group)
             registered = epochs.all_registered(tx, rt.own)
@@ -322,10 +300,9 @@ class Worker:
         if row is None or rt.worker not in row.members:
             return False
         rt.generation = row.generation
-        if row.primary == rt.worker and not rt.leads:
-            self._lead()
-        elif not rt.leads and not self._driven and registered:
-            self._drive_all(self._hot_loops())
+        self._is_primary = row.primary == rt.worker
+        if not self._is_primary and not rt.leads and not self._loops and registered:
+            self._loops.start(self._hot_loops())
         return True
 
     def _is_done(self) -> bool:
@@ -346,7 +323,8 @@ class Worker:
         """Show the run to whoever watches it."""
         if self._options.observe is None:
             return
-        if time.monotonic() >= self._measure_at:
+        if time.monotonic() >= self._measure_at and self._measured.is_due():
+            self._measured.look()
             self._measure()
             self._measure_at = time.monotonic() + limits.MEASURE_EVERY_MS / 1000
         self._options.observe(self._rt.progress)
@@ -356,16 +334,6 @@ class Worker:
             found = standings(tx)
         self._rt.progress.measured({name: found[name] for name in self._rt.own if name in found})
 
-    def _stop(self) -> None:
-        rt = self._rt
-        rt.stopping.set()
-        rt.alarm.ring()
-        for thread in self._threads:
-            while thread.is_alive():
-                rt.interrupt_jobs()
-                thread.join(limits.POLL_MS / 1000)
-        self._discovery.end()
-
     def _idle(self) -> bool:
         """Nothing new at the sources, no plan open or to be made, every sink up to date, in all of the flow; no merge due.
 
@@ -374,6 +342,18 @@ class Worker:
         rt = self._rt
         if self._discovery.step() or not self._discovery.is_complete():
             return False
+        news = rt.news.version
+        if news is not None and news == self._busy_at:
+            return False
+        self._busy_at = news
+        if not self._settled():
+            return False
+        self._busy_at = None
+        return True
+
+    def _settled(self) -> bool:
+        """Whether the ledger holds nothing that is still to be done."""
+        rt = self._rt
         with rt.ledger.read() as tx:
             if not epochs.all_registered(tx, list(rt.stages)):
                 return False

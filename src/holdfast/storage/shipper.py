@@ -77,7 +77,8 @@ def ship(ledger: Ledger, root: Path, stage: str, generation: int, route: Route) 
     settled = min(reached.values(), default=row.head)
     with ledger.read() as tx:
         needed = _needed(tx, row, settled, route)
-        stale = files.needed_of(tx, row) != needed
+        before = files.needed_of(tx, row)
+        stale = any(before.get(name) != position for name, position in needed.items())
     if not due and (settled == settled_before and not stale):
         return False
     files.settle(ledger, row, {tier: reached[tier] for tier in due}, needed)

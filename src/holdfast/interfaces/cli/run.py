@@ -50,6 +50,14 @@ def run(
         bool, typer.Option("--take-over", help="Depose the process that runs the flow now.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until no other process runs the flow.")] = False,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="HOLDFAST_LEDGER",
+            help="Keep the ledger in PostgreSQL, postgresql://USER@HOST/DB. [default: where it is, or in the work directory]",
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as lines of JSON.")] = False,
 ) -> None:
@@ -84,7 +92,7 @@ def run(
         tasks=tasks,
     )
     with view_for(console(live=True), quiet=quiet, as_json=as_json) as view:
-        report = supervise(plan, spec, SupervisorOptions(take_over, wait, view.show))
+        report = supervise(plan, spec, SupervisorOptions(take_over, wait, view.show, ledger))
         if report is None:
             view.stopped()
         else:

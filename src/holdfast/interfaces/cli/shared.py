@@ -14,7 +14,7 @@ from rich.table import Table
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
-from holdfast.ledger.ledger import FILE_NAME
+from holdfast.ledger.location import is_work_directory
 
 # Wide enough that a line is never cut: a narrow terminal wraps it, and loses nothing.
 _COLUMNS = 100_000
@@ -53,9 +53,7 @@ def work_directory(given: Path | str | None) -> Path:
     if given is not None:
         return Path(given)
     home = Path("work")
-    found = [
-        path.parent for path in sorted([home / FILE_NAME, *home.glob(f"*/{FILE_NAME}")]) if path.is_file()
-    ]
+    found = [path for path in sorted([home, *home.glob("*")]) if is_work_directory(path)]
     if len(found) == 1:
         return found[0]
     what = (

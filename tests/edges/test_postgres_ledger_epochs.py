@@ -1,0 +1,10 @@
+"""What tests/unit/ledger/test_epochs.py says of the ledger holds in PostgreSQL too."""
+
+from __future__ import annotations
+
+import pytest
+
+from postgres_ledger import ledger_in_postgres, ledgers  # noqa: F401
+from unit.ledger.test_epochs import *  # noqa: F403
+
+pytestmark = pytest.mark.usefixtures("ledger_in_postgres")
