@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -79,9 +78,9 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     hf.register(spark)
-    yield Shop(tmp_path_factory.mktemp("shop"), spark)
+    return Shop(tmp_path_factory.mktemp("shop"), spark)
 
 
 def rows_of(epochs: range) -> list[tuple[int, int]]:
@@ -129,7 +128,8 @@ def test_what_a_planned_read_needs_stays_until_it_is_read(shop: Shop) -> None:
         list(reader.read(parts[0]))
     with pytest.raises(Exception, match="keeps no rows, so that its columns are not known"):
         shop.read(channel="clean")
-    assert not {row for row in pinned(shop.work) if row == 0}
+    assert shop.read(state="totals").count() > 0
+    assert 0 not in pinned(shop.work)  # a pin whose time has passed goes with the next one
 
 
 def pinned(work: str) -> set[int]:
