@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -183,3 +184,14 @@ def test_what_is_not_there_is_said_in_words(shop: Shop, tmp_path: Path) -> None:
         HoldfastSource({"path": shop.work, "state": "totals"}).streamReader(None)  # type: ignore[arg-type]
     with pytest.raises(LedgerError, match="no reader named 'nobody'"):
         hf.forget_reader(shop.work, "nobody")
+
+
+def test_the_code_of_the_reading_page_runs_as_written(shop: Shop) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "READING.md"
+    found: dict[str, DataFrame] = {}
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        told = code.replace('"work/"', repr(shop.work)).replace('"epoch", 3', f'"epoch", {shop.epochs - 2}')
+        exec(compile(told, str(page), "exec"), found)
+    # Every epoch changes the keys 0 to 9 but for 3, and adds one.
+    assert found["changed"].count() == 10
+    assert found["stream"].isStreaming

@@ -1,6 +1,6 @@
 """Dedup without an end: a row goes through unless a row with its id ever did.
 
-The state holds a 128-bit digest of each id, and the epoch in which it came. It grows with the ids, by some 36 bytes each.
+The state holds a 128-bit digest of each id, and the epoch in which it came. It grows with the ids, by some 26 bytes each.
 
 Invariants: of the rows of an id in one epoch the one whose columns come first in canonical order goes through, so that
 a replay agrees; an id is in the state once.
