@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import runpy
 import signal
 import socket
 import subprocess
@@ -30,6 +32,7 @@ from holdfast.sources.contract import Source
 from holdfast.sources.spark_stream import SparkStream
 from holdfast.spark.session import make_session
 from holdfast.testing import Origin, SourceSuite
+from holdfast.verify.server import connect_server
 
 COLUMNS = "n bigint, text string"
 FLOW = Path(__file__).with_name("streams_flow.py")
@@ -244,6 +247,7 @@ def column(directory: Path, name: str) -> list[object]:
     return ds.dataset(files).to_table([name])[name].to_pylist() if files else []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_in_the_middle_what_a_socket_and_a_generator_had_logged_is_in_the_sink_once(
     tmp_path: Path, speaker: Speaker
@@ -269,3 +273,62 @@ def test_killed_in_the_middle_what_a_socket_and_a_generator_had_logged_is_in_the
     assert {str(value).split("-")[0] for value in values} == {"1", "2"}
     generated = sorted(int(str(value)) for value in column(counted, "value"))
     assert generated == list(range(len(generated)))
+
+
+def supervised(home: Path, *options: str) -> None:
+    """Run the flow of two groups with `holdfast run` until it is idle."""
+    arguments = [
+        "run",
+        str(FLOW.with_name("lines_flow.py")),
+        "--work-dir",
+        str(home / "work"),
+        "--until-idle",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *arguments, *options],
+        env={**os.environ, "STREAMS_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_workers_that_only_read_the_log_wait_for_the_one_that_writes_it(tmp_path: Path) -> None:
+    for start in (0, 40):
+        for number in range(start, start + 40, 10):
+            put(tmp_path / "in", f"{number:03d}", range(number, number + 10))
+        supervised(tmp_path)
+        assert numbers(tmp_path) == list(range(start + 40))
+        counted = read_sink(tmp_path / "totals")
+        assert sorted(counted["text"].to_pylist()) == sorted(f"t{n}" for n in range(start + 40))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_connect_server_writes_the_log_too(tmp_path: Path) -> None:
+    with connect_server(tmp_path) as address:
+        for start in (0, 10):
+            put(tmp_path / "in", str(start), range(start, start + 10))
+            supervised(tmp_path, "--master", address)
+            assert numbers(tmp_path) == list(range(start + 10))
+
+
+def test_the_flow_of_the_streams_page_runs_as_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "STREAMS.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    run = hf.Flow.run
+    monkeypatch.setattr(hf.Flow, "run", lambda flow, *given, **named: run(flow, *given, spark=spark, **named))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"user": "x", "ms": 5}\n{"user": "x", "ms": 7}\n')
+    # Spark's driver was started elsewhere, and takes relative paths from there.
+    (tmp_path / "clicks.py").write_text(code.replace('"in/"', repr(str(tmp_path / "in"))))
+    runpy.run_path(str(tmp_path / "clicks.py"), run_name="__main__")
+    (row,) = read_sink(tmp_path / "totals").to_pylist()
+    assert (row["user"], row["n"], row["slowest"]) == ("x", 2, 7)

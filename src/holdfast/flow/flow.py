@@ -11,6 +11,7 @@ from holdfast.core.duration import microseconds
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
 from holdfast.flow.aggregates import Aggregate
+from holdfast.flow.door import dedup_at_the_door
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
 from holdfast.flow.joins import SIDES, matching_of
 from holdfast.flow.own import EachKey
@@ -91,14 +92,29 @@ class FlowDescription:
         self.stateful: list[Node] = []
         self._sources: dict[str, nodes.Source] = {}
 
-    def source(self, name: str, description: SourceDescription) -> Stream:
-        """Add a source of rows."""
+    def source(
+        self,
+        name: str,
+        description: SourceDescription,
+        *,
+        ids: str | Sequence[str] | None = None,
+        time: str | None = None,
+        within: str | None = None,
+    ) -> Stream:
+        """Add a source of rows.
+
+        `ids` are columns by which a row that comes again is known: each id goes through once, ever, or, with `time` and
+        `within`, once a span of event time. The stage that sees to it is called `NAME-ids`.
+        """
         check_name(name, "source")
         if name in self._sources:
             raise PlanError(f"there are two sources named {name!r}", operation="describe")
         node = nodes.Source(name, description)
         self._sources[name] = node
-        return Stream(self, node)
+        dedup = dedup_at_the_door(node, ids, time, within)
+        if dedup is None:
+            return Stream(self, node)
+        return Stream(self, node)._stateful(dedup).named(f"{name}-ids")
 
     def place(self, group: str, *stages: Stream | str) -> None:
         """Run stages in a worker process of their own, called `group`; those not placed are in the group "main".
@@ -260,8 +276,9 @@ class Stream:
         `side`. Behind a source with `on_error="quarantine"` they are what could not be read: the file, the row, and
         the reason.
         """
-        if isinstance(self.node, nodes.Source):
-            return self._malformed(sink, self.node)
+        source = nodes.source_at(self.node)
+        if source is not None:
+            return self._malformed(sink, source)
         return self._side(QUARANTINE, sink, side)
 
     def _side(self, port: str, sink: SinkDescription, side: str | None) -> Stream:

@@ -137,6 +137,8 @@ def _endless(operator: Stateful | None) -> str | None:
             return "a stateful step without expire_after depends on all rows so far"
         case nodes.OwnOperator():
             return "a key of a stateful step that is touched before it expires takes its history with it"
+        case nodes.Dedup(within_us=None):
+            return "a dedup without within depends on all rows so far"
         case nodes.Dedup():
             return (
                 "whether a row was accepted depends on rows before it that have expired, and these on others"

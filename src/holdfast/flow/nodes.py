@@ -84,12 +84,13 @@ class WindowAggregate:
 
 @dataclass(frozen=True, eq=False)
 class Dedup:
-    """Rows whose id was not accepted within a span of event time around them."""
+    """Rows whose id was not accepted within a span of event time around them; without a span, never before."""
 
     upstream: Node
     ids: tuple[str, ...]
-    within_us: int
-    time: EventTime
+    within_us: int | None
+    time: EventTime | None
+    at_the_door: bool = False  # it came with the source
 
     @property
     def facts(self) -> Json:
@@ -97,8 +98,8 @@ class Dedup:
         return {
             "kind": "dedup",
             "ids": list(self.ids),
-            "within": spelled(self.within_us),
-            "time": self.time.facts,
+            "within": "ever" if self.within_us is None else spelled(self.within_us),
+            "time": self.time.facts if self.time else None,
         }
 
 
@@ -170,6 +171,12 @@ def upstreams(node: Node) -> tuple[Node, ...]:
             return node.left, node.right
         case _:
             return (node.upstream,)
+
+
+def source_at(node: Node) -> Source | None:
+    """The source that a node is, or that it came with."""
+    origin = node.upstream if isinstance(node, Dedup) and node.at_the_door else node
+    return origin if isinstance(origin, Source) else None
 
 
 def time_of(node: Node | None) -> EventTime | None:

@@ -120,7 +120,6 @@ class ChannelReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""
-        assert isinstance(partition, SegmentPart)
         return _rows(self.wanted, self.columns, partition)
 
 
@@ -154,7 +153,6 @@ class ChannelStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a file."""
-        assert isinstance(partition, SegmentPart)
         return _rows(self.wanted, self.columns, partition)
 
     def commit(self, end: dict[str, int]) -> None:
@@ -180,7 +178,8 @@ class StateReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range, from the layers that hold that epoch's state now."""
-        assert isinstance(partition, SlotsPart)
+        if not isinstance(partition, SlotsPart):
+            return
         slots = partition.slots
         _, rows = look(
             self._wanted.root, self._wanted.stage, self._epoch, lambda snapshot: snapshot.read(slots)
@@ -271,7 +270,9 @@ def _parts(wanted: Wanted, start: int, stop: int) -> list[SegmentPart]:
     return [SegmentPart(file["path"], segment.epoch) for segment in found for file in segment.files]
 
 
-def _rows(wanted: Wanted, columns: t.StructType, part: SegmentPart) -> Iterator[pa.RecordBatch]:
+def _rows(wanted: Wanted, columns: t.StructType, part: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(part, SegmentPart):
+        return  # where there is nothing to read, Spark runs a task with a partition of its own
     target = _arrow(columns)
     stored = [name for name in columns.names if name != wanted.epoch_as]
     try:

@@ -22,6 +22,7 @@ from holdfast.spark.keys import PREFIX
 from holdfast.spark.operators.aggregate import bind_aggregate
 from holdfast.spark.operators.contract import DirectOperator, Operator
 from holdfast.spark.operators.dedup import bind_dedup
+from holdfast.spark.operators.distinct import bind_distinct
 from holdfast.spark.operators.event_time import INPUT, Clock
 from holdfast.spark.operators.join import JoinOperator
 from holdfast.spark.operators.join_binding import bind_join
@@ -132,8 +133,11 @@ def _bind_operator(spec: StageSpec, sides: Sequence[DataFrame], ansi: bool, bits
             if isinstance(window.kind, Session):
                 return bind_session(name, node, df, clock, ansi, bits)
             return bind_window(name, node, df, clock, ansi, bits)
-        case Dedup():
-            clock = Clock.of(name, node.time, df.schema, len(spec.inputs), spec.side_ports)
+        case Dedup(time=None):
+            return bind_distinct(name, node, df, bits)
+        case Dedup(time=time):
+            assert time is not None
+            clock = Clock.of(name, time, df.schema, len(spec.inputs), spec.side_ports)
             return bind_dedup(name, node, df, clock, bits)
         case OwnOperator():
             own_clock = (

@@ -65,13 +65,13 @@ def sweep_strays(ledger: Ledger, root: Path, stages: Sequence[str]) -> None:
 def _needed_by_nobody(tx: sa.Connection, row: StageRow, consumers: Sequence[str], safe: int) -> int:
     """Epochs of the stage's channels below this can be asked for by no consumer."""
     cursors = schema.cursors
-    needed = tx.execute(
-        sa.select(cursors.c.needed).where(
+    found = tx.execute(
+        sa.select(cursors.c.input, cursors.c.needed).where(
             sa.or_(cursors.c.consumer.in_(list(consumers)), cursors.c.consumer.startswith(readers.PREFIX)),
-            cursors.c.input.like(f"channel:{row.stage}.%"),
         )
-    ).scalars()
-    return trimmed_below(list(needed), safe)
+    )
+    needed = [position for name, position in found if name.rpartition(".")[0] == f"channel:{row.stage}"]
+    return trimmed_below(needed, safe)
 
 
 def _segments_below(tx: sa.Connection, row: StageRow, below: int) -> list[int]:

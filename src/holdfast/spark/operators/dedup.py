@@ -43,7 +43,7 @@ from holdfast.state.spine import Spine
 DIGEST = f"{PREFIX}d"
 
 # A constant in front changes the seed for all that follows: the second half of 128 bits.
-_DIGEST_SEED = 1
+DIGEST_SEED = 1
 
 _STATE = StateSchema(pa.schema([("digest", pa.int64())]), pa.schema([("time", pa.int64())]))
 
@@ -84,7 +84,7 @@ class DedupOperator:
         Every column that crosses into Python costs as much as the state work on it, so what a task can work out
         from the others is not sent.
         """
-        digest = f.expr(hash_sql(self.ids.names, seed=_DIGEST_SEED))
+        digest = f.expr(hash_sql(self.ids.names, seed=DIGEST_SEED))
         hashed = df.withColumn(HASH, f.expr(hash_sql(self.ids.names, self.hash_bits))).withColumn(
             DIGEST, digest
         )
@@ -95,7 +95,7 @@ class DedupOperator:
     def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """The same from rows as the input has them."""
         rows: pa.Table = sides[0]
-        digest = hash_columns([single(rows[name]) for name in self.ids.names], seed=_DIGEST_SEED)
+        digest = hash_columns([single(rows[name]) for name in self.ids.names], seed=DIGEST_SEED)
         origin = [rows[INPUT]] if self.clock.inputs > 1 else []
         columns = [rows[HASH], pa.array(digest), *origin, *(rows[name] for name in self.clock.side.names)]
         return self.apply(pa.table(columns, self.received), spine, times)
@@ -196,6 +196,7 @@ class DedupOperator:
 
 def bind_dedup(stage: str, node: Dedup, df: DataFrame, clock: Clock, hash_bits: int) -> DedupOperator:
     """Work out the types of a dedup over a DataFrame that has the input's schema."""
+    assert node.within_us is not None
     ids = BoundKeys.of(stage, df.schema, node.ids)
     marks = [(STATE_HASH, pa.int64()), (DIGEST, pa.int64())]
     origin = [(INPUT, pa.int32())] if clock.inputs > 1 else []
