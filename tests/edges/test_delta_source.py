@@ -156,6 +156,22 @@ def test_files_with_exactly_the_columns_may_be_read_by_tasks_themselves(table: P
     assert len(source.checked(items)) == 3
 
 
+def test_a_table_elsewhere_is_read_by_its_address(table: Path, spark: SparkSession) -> None:
+    """By the same way as one in a store of objects: the log through deltalake, the files through Spark."""
+    source = Delta("s", delta_source(f"file://{table}"))
+    held = source.next(NOTHING, Limits())
+    assert [item.rows for item in held] == [2, 2, 2]
+    assert source.next(taken(*held), Limits()) == []
+    append(table, numbers(7))
+    new = source.next(taken(*held), Limits())
+    assert [item.rows for item in new] == [1]
+    assert not source.direct(new)
+    assert source.read(spark, [*held, *new]).count() == 7
+    Path(table, new[0].body["path"]).unlink()
+    with pytest.raises(InputError, match="is gone"):
+        source.read(spark, new)
+
+
 # Versions that do not only add
 
 
@@ -217,6 +233,8 @@ def test_a_log_that_was_cleaned_up_before_it_was_read_is_missed(table: Path) -> 
         (table / "_delta_log" / f"{version:020d}.json").unlink()
     with pytest.raises(InputError, match="version 4 is gone from the log"):
         looked(table, *held)
+    with pytest.raises(InputError, match="version 0 is gone from the log"):
+        looked(table, start=0)
 
 
 def test_a_table_whose_old_logs_are_gone_is_waited_for(table: Path) -> None:

@@ -156,8 +156,11 @@ class Delta(Source):
 
     def _refuse_gap(self, version: int) -> None:
         """No file of a version means that there is no such version yet, unless logs were cleaned up."""
-        before = self._files.get_file_info(delta_log.commit_name(version - 1)).type
-        if version == 0 or before != pf.FileType.NotFound or self._table().version() < version:
+        before = delta_log.commit_name(max(version - 1, 0))
+        if (
+            self._files.get_file_info(before).type != pf.FileType.NotFound
+            or self._table().version() < version
+        ):
             return
         raise self._error(
             f"version {version} is gone from the log, and the flow has not read it",
