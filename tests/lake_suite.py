@@ -88,7 +88,9 @@ class LakeSuite(SinkSuite):
     # Races of our own
 
     @pytest.mark.parametrize("generation", [1, 2])
-    @pytest.mark.parametrize(("epoch", "point"), [(0, "sink.after_stage"), (1, "sink.before_stage")])
+    @pytest.mark.parametrize(
+        ("epoch", "point"), [(0, "sink.after_stage"), (0, "sink.before_stage"), (1, "sink.before_stage")]
+    )
     def test_a_zombie_that_was_replaced_between_its_look_and_its_commit_is_refused(
         self, stream: Target, directory: Path, at, generation: int, epoch: int, point: str
     ) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
 from holdfast.core.errors import FencedError, PlanError, SinkError
 from holdfast.flow.lake import IcebergSink, iceberg
@@ -31,10 +30,7 @@ class TestIcebergSink(LakeSuite):
 
     def create(self, description: IcebergSink, schema: pa.Schema) -> None:
         catalog = catalog_of(description)
-        try:
-            catalog.create_namespace("shop")
-        except NamespaceAlreadyExistsError:
-            pass
+        catalog.create_namespace_if_not_exists("shop")
         columns = pa.schema([column.with_nullable(True) for column in schema])
         catalog.create_table(description.table, columns)
 
@@ -51,7 +47,7 @@ class TestIcebergSink(LakeSuite):
 
     def maintain(self, description: IcebergSink) -> None:
         table = catalog_of(description).load_table(description.table)
-        table.maintenance.expire_snapshots().older_than(datetime.now() + timedelta(days=1)).commit()
+        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
         assert len(table.refresh().snapshots()) == 1
 
     def drop(self, description: IcebergSink) -> None:

@@ -112,6 +112,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
                 table.create_write_transaction(
                     [], "append", table.schema(), self._partition_by or None, commit_properties=properties
                 )
+                table.update_incremental()  # to the version that it has just made
             else:
                 names = [column.name for column in table.schema().fields]
                 with Rows(staged, self._schema, names).reader() as rows:

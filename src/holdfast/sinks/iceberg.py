@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,6 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
-    NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
@@ -102,8 +100,7 @@ class Iceberg(LakeTable[Table, Written]):
 
     def create(self, held: Held) -> None:
         """Make the table, and its namespace, and claim it in the same commit."""
-        with suppress(NamespaceAlreadyExistsError):
-            self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
+        self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         try:
             transaction = self._catalog.create_table_transaction(
                 self._identifier, self._schema, properties=_properties(held)

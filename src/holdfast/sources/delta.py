@@ -10,17 +10,17 @@ never read as if it only added some; what cannot be read as it is meant (deletio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, reduce
-from itertools import islice
-from pathlib import Path
+from itertools import count, islice
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs as pf
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -70,11 +70,14 @@ class Delta(Source):
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The rows of files, with the columns that only the log knows."""
-        groups: dict[tuple[str | None, ...], list[str]] = {}
+        groups: list[dict[str, Item]] = []  # by the names of files, which are all different as a rule
         for item in self._checked(items):
-            values = tuple(item.body["partition"].get(name) for name in self._shape.partition_by)
-            groups.setdefault(values, []).append(self._file(item))
-        frames = [self._frame(spark, values, files) for values, files in groups.items()]
+            name = PurePosixPath(item.body["path"]).name
+            group = next((group for group in groups if name not in group), None)
+            if group is None:
+                groups.append(group := {})
+            group[name] = item
+        frames = [self._frame(spark, group) for group in groups]
         return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], self.schema())
 
     def direct(self, items: Sequence[Item]) -> bool:
@@ -153,8 +156,11 @@ class Delta(Source):
 
     def _refuse_gap(self, version: int) -> None:
         """No file of a version means that there is no such version yet, unless logs were cleaned up."""
-        before = self._files.get_file_info(delta_log.commit_name(version - 1)).type
-        if version == 0 or before != pf.FileType.NotFound or self._table().version() < version:
+        before = delta_log.commit_name(max(version - 1, 0))
+        if (
+            self._files.get_file_info(before).type != pf.FileType.NotFound
+            or self._table().version() < version
+        ):
             return
         raise self._error(
             f"version {version} is gone from the log, and the flow has not read it",
@@ -205,17 +211,26 @@ class Delta(Source):
 
     # Reading
 
-    def _frame(self, spark: SparkSession, values: Sequence[str | None], files: Sequence[str]) -> DataFrame:
-        rows = spark.read.schema(self._shape.stored).parquet(*files)
-        # An empty value of a partition is null, says the protocol.
-        known = {name: value or None for name, value in zip(self._shape.partition_by, values, strict=True)}
-        columns = [
-            f.lit(known[column.name]).cast(column.dataType).alias(column.name)
-            if column.name in known
-            else f.col("`" + column.name.replace("`", "``") + "`")
-            for column in self.schema()
-        ]
-        return rows.select(*columns)
+    def _frame(self, spark: SparkSession, named: Mapping[str, Item]) -> DataFrame:
+        """The rows of files in one scan, with what the log says of each."""
+        rows = spark.read.schema(self._shape.stored).parquet(*map(self._file, named.values()))
+        if not self._shape.partition_by:
+            return rows
+        file = rows.metadataColumn("_metadata")["file_name"]
+        numbers = f.create_map(*(f.lit(part) for pair in zip(named, count()) for part in pair))[file]
+        number = f.when(
+            numbers.isNull(), f.raise_error(f.concat(f.lit("a file that nobody asked for: "), file))
+        )
+        return rows.select(
+            *(
+                f.get(f.array(*_values(column.name, named.values())), number.otherwise(numbers))
+                .cast(column.dataType)
+                .alias(column.name)
+                if column.name in self._shape.partition_by
+                else rows["`" + column.name.replace("`", "``") + "`"]
+                for column in self.schema()
+            )
+        )
 
     def _checked(self, items: Sequence[Item]) -> list[Item]:
         """Items with rows, whose files are what they were."""
@@ -278,3 +293,8 @@ class Delta(Source):
 
     def _error(self, what: str, hint: str | None, operation: str = "discover") -> InputError:
         return InputError(f"source {self._name!r}: {what}", operation=operation, hint=hint)
+
+
+def _values(name: str, items: Iterable[Item]) -> list[Column]:
+    """What the log says of a column, by file; an empty value is null, says the protocol."""
+    return [f.lit(item.body["partition"].get(name) or None).cast("string") for item in items]

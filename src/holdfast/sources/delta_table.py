@@ -99,9 +99,14 @@ def files_of(table: DeltaTable, partition_by: Sequence[str]) -> list[Json]:
     values = {name: found[f"partition.{name}"].cast(pa.string()).to_pylist() for name in partition_by}
     # One step a file of the table, none a row.
     return [
-        {"path": path, "size": size, "partitionValues": {name: values[name][i] for name in partition_by}}
-        for i, (path, size) in enumerate(
-            zip(found["path"].to_pylist(), found["size_bytes"].to_pylist(), strict=True)
+        {
+            "path": path,
+            "size": size,
+            "stats": json.dumps({"numRecords": rows}),
+            "partitionValues": {name: values[name][i] for name in partition_by},
+        }
+        for i, (path, size, rows) in enumerate(
+            zip(*(found[name].to_pylist() for name in ("path", "size_bytes", "num_records")), strict=True)
         )
     ]
 

@@ -116,11 +116,15 @@ def _fits(declared: t.DataType, found: pa.DataType) -> bool:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return False
         case t.StringType():
-            return pa.types.is_string(found) or pa.types.is_large_string(found)
+            # A view is how its writer held it in memory: in the file it is a string like any other.
+            return (
+                pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
+            )
         case t.BinaryType():
             return (
                 pa.types.is_binary(found)
                 or pa.types.is_large_binary(found)
+                or pa.types.is_binary_view(found)
                 or pa.types.is_fixed_size_binary(found)
             )
         case t.BooleanType():
