@@ -112,16 +112,10 @@ class Access:
         with self._made():
             return client().Consumer(self.settings(_READ_FAST, {"group.id": group}, _READ))
 
-    def producer(self, transactional_id: str, failed: Callable[[KafkaError], None]) -> Producer:
-        """A writer of transactions; `failed` is told of messages that were not taken."""
-        ours = {
-            "transactional.id": transactional_id,
-            "on_delivery": lambda error, _: failed(error),
-            # Else the client would raise what is fatal out of calls that only send; the transaction's calls say it too.
-            "error_cb": lambda _: None,
-        }
+    def producer(self, transactional_id: str) -> Producer:
+        """A writer of transactions."""
         with self._made():
-            return client().Producer(self.settings(_WRITE, ours))
+            return client().Producer(self.settings(_WRITE, {"transactional.id": transactional_id}))
 
     def admin(self, heard: Callable[[KafkaError], None]) -> AdminClient:
         """One that asks; `heard` is told of what goes wrong in between."""
