@@ -90,14 +90,21 @@ def _stage(tx: Connection, name: str, waiting: Mapping[tuple[str, str], Lag]) ->
 
 def _sources(tx: Connection) -> Json:
     table = schema.source_items
+    lost = sa.func.sum(table.c.body["lost_rows"].as_integer())
     found = tx.execute(
         sa.select(
-            table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes)
+            table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes), lost
         ).group_by(table.c.source)
     )
     return {
-        name: {"items": items, "rows": rows or 0, "bytes": size, "refused": _refused(tx, name)}
-        for name, items, rows, size in found
+        name: {
+            "items": items,
+            "rows": rows or 0,
+            "bytes": size,
+            "lost_rows": gone or 0,
+            "refused": _refused(tx, name),
+        }
+        for name, items, rows, size, gone in found
     }
 
 
