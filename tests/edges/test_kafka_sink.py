@@ -145,7 +145,7 @@ def test_one_who_takes_the_id_and_is_refused_leaves_the_owner_as_it_was(
     description = kafka_sink(kafka, name, records=records)
     owner = KafkaSink(description, SCHEMA)
     owner.open(FLOW, 0, 2)
-    Access(kafka).producer(f"holdfast.{name}", print).init_transactions(10)
+    Access(kafka).producer(f"holdfast.{name}").init_transactions(10)
     with pytest.raises(SinkError) as raised:
         owner.publish(record(0, generation=2), segments(directory, 0))
     assert raised.value.heals
@@ -162,7 +162,7 @@ def test_a_record_behind_an_open_transaction_of_another_sink_is_waited_for(
     sink = KafkaSink(kafka_sink(kafka, name, records=records), SCHEMA)
     sink.open(FLOW, 0, 1)
     sink.publish(record(0), segments(directory, 0))
-    other = Access(kafka).producer("test-" + uuid.uuid4().hex, print)
+    other = Access(kafka).producer("test-" + uuid.uuid4().hex)
     other.init_transactions(10)
     other.begin_transaction()
     for partition in range(16):

@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-# Failures pass through errors of ours, so the client need not write them to stderr too.
-_QUIET = {"log_level": 2}
+_ALL = {
+    # Failures pass through errors of ours, so the client need not write them to stderr too.
+    "log_level": 2,
+    # Who waits for a broker sees it soon after it is back: the client would wait for up to ten seconds.
+    "reconnect.backoff.max.ms": 500,
+}
 
 _READ = {
     "isolation.level": "read_committed",
@@ -102,7 +106,7 @@ class Access:
 
     def settings(self, *ours: Mapping[str, object]) -> dict[str, Any]:
         """Ours first, so that the user's may tune what the promises do not rest on."""
-        merged: dict[str, Any] = dict(_QUIET)
+        merged: dict[str, Any] = dict(_ALL)
         for part in ours:
             merged |= part
         return merged | dict(self.options) | {"bootstrap.servers": self.servers}
@@ -112,16 +116,10 @@ class Access:
         with self._made():
             return client().Consumer(self.settings(_READ_FAST, {"group.id": group}, _READ))
 
-    def producer(self, transactional_id: str, failed: Callable[[KafkaError], None]) -> Producer:
-        """A writer of transactions; `failed` is told of messages that were not taken."""
-        ours = {
-            "transactional.id": transactional_id,
-            "on_delivery": lambda error, _: failed(error),
-            # Else the client would raise what is fatal out of calls that only send; the transaction's calls say it too.
-            "error_cb": lambda _: None,
-        }
+    def producer(self, transactional_id: str) -> Producer:
+        """A writer of transactions."""
         with self._made():
-            return client().Producer(self.settings(_WRITE, ours))
+            return client().Producer(self.settings(_WRITE, {"transactional.id": transactional_id}))
 
     def admin(self, heard: Callable[[KafkaError], None]) -> AdminClient:
         """One that asks; `heard` is told of what goes wrong in between."""

@@ -91,14 +91,23 @@ def _stage(tx: Connection, name: str, waiting: Mapping[tuple[str, str], Lag]) ->
 
 def _sources(tx: Connection) -> Json:
     table = schema.source_items
+    lost = sa.func.sum(table.c.body["lost_rows"].as_integer())
     found = tx.execute(
-        sa.select(table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes))
+        sa.select(
+            table.c.source, sa.func.count(), sa.func.sum(table.c.rows), sa.func.sum(table.c.bytes), lost
+        )
         .group_by(table.c.source)
         .order_by(table.c.source)
     )
     return {
-        name: {"items": items, "rows": int(rows or 0), "bytes": int(size), "refused": _refused(tx, name)}
-        for name, items, rows, size in found.all()
+        name: {
+            "items": items,
+            "rows": int(rows or 0),
+            "bytes": int(size),
+            "lost_rows": int(gone or 0),
+            "refused": _refused(tx, name),
+        }
+        for name, items, rows, size, gone in found.all()
     }
 
 

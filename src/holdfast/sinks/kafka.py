@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +33,13 @@ from holdfast.sinks.kafka_record import Held, Records
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
-_FENCED = ("_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING")
+_FENCED = ("_FATAL", "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+
+_HINTS = {
+    "MSG_SIZE_TOO_LARGE": "Raise max.message.bytes of the topic, or write shorter rows.",
+    "AUTHORIZATION": "The user needs Write on the topic, on the records topic, and on the transactional id, which is "
+    "holdfast. and the name of the topic.",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,6 @@ class KafkaSink:
         self._cluster = Cluster(self._access)
         self._records = Records(self._access, self._cluster, description.records, description.topic)
         self._opening: _Opening | None = None
-        self._refused: list[KafkaError] = []  # why messages of this transaction were not taken
 
     def __str__(self) -> str:
         return f"topic {self._topic!r}"
@@ -73,7 +78,7 @@ class KafkaSink:
             self._check_topic()
             self._records.prepare()
             kafka_record.refuse_unless_ours(self._records.glance(), flow, generation, str(self))
-            producer = self._access.producer(f"holdfast.{self._topic}", self._refused.append)
+            producer = self._access.producer(f"holdfast.{self._topic}")
             producer.init_transactions(limits.KAFKA_OUTAGE_MS_MAX / 1000)
             found = self._records.read()
             kafka_record.refuse_unless_ours(found, flow, generation, str(self))
@@ -146,7 +151,6 @@ class KafkaSink:
     @contextmanager
     def _transaction(self, producer: Producer) -> Iterator[None]:
         """Committed as a whole; what fails before that is aborted, and the opening goes on."""
-        self._refused.clear()
         producer.begin_transaction()
         try:
             yield
@@ -183,15 +187,21 @@ class KafkaSink:
             yield
         except client().KafkaException as error:
             self._opening = None
-            cause = error.args[0]
-            if opening is not None and (cause.fatal() or cause.name() in _FENCED):
-                self._refuse_fenced(opening.held)
-            # A transaction that has failed says no more than that; why is with the messages.
-            cause = self._refused[0] if self._refused else cause
-            raise self._failed(cause, explained(cause), operation, epoch) from error
+            raise self._failed(self._cause(error.args[0], opening), operation, epoch) from error
         except (Outage, Refusal) as error:
             self._opening = None
-            raise self._failed(None, error, operation, epoch) from error
+            raise self._failed(error, operation, epoch) from error
+
+    def _cause(self, error: KafkaError, opening: _Opening | None) -> Exception:
+        """Why a transaction failed, and that is not because another has opened the topic."""
+        if opening is None or isinstance(explained(error), Outage):
+            return explained(error)
+        error = _asked_why(opening.producer) or error
+        with suppress(client().KafkaException):
+            opening.producer.abort_transaction(limits.KAFKA_ANSWER_MS_MAX / 1000)
+        self._refuse_fenced(opening.held)
+        ended = error.fatal() or error.name() in _FENCED
+        return Outage(f"Kafka ended the transaction: {error.str()}") if ended else explained(error)
 
     def _refuse_fenced(self, held: Held) -> None:
         """Only a claim fences: a producer that took the id and was then refused has none."""
@@ -202,19 +212,23 @@ class KafkaSink:
         if now is not None and now.claim != held.claim:
             raise kafka_record.fenced(now, held.generation, str(self))
 
-    def _failed(
-        self, cause: KafkaError | None, error: Exception, operation: str, epoch: int | None
-    ) -> SinkError:
-        lost = cause is not None and (cause.fatal() or cause.txn_requires_abort() or cause.name() in _FENCED)
-        heals = isinstance(error, Outage) or lost
-        hint = "Nothing was lost: what is not published is offered again in the next run." if heals else None
-        if "MSG_SIZE_TOO_LARGE" in str(error) or "Message size too large" in str(error):
-            heals, hint = False, "Raise max.message.bytes of the topic, or write shorter rows."
-        elif "AUTHORIZATION" in str(error):
-            heals, hint = False, (
-                "The user needs Write on the topic and on the records topic, and Write on the transactional id "
-                f"holdfast.{self._topic}."
-            )  # fmt: skip
+    def _failed(self, error: Exception, operation: str, epoch: int | None) -> SinkError:
+        heals, hint = (
+            isinstance(error, Outage),
+            next((h for part, h in _HINTS.items() if part in str(error)), None),
+        )
+        if heals:
+            hint = "Nothing was lost: what is not published is offered again in the next run."
         return SinkError(
             f"{self} cannot be written: {error}", operation=operation, epoch=epoch, heals=heals, hint=hint
         )
+
+
+def _asked_why(producer: Producer) -> KafkaError | None:
+    """A failed transaction refuses messages without a reason; the reason is why no other one can begin."""
+    try:
+        producer.begin_transaction()
+    except client().KafkaException as refused:
+        why: KafkaError = refused.args[0]
+        return why if why.fatal() or why.txn_requires_abort() else None
+    return None

@@ -101,7 +101,7 @@ class Encoding:
 def _pieces(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
     """A batch in slices of about so many bytes."""
     rows = max(1, batch.num_rows * most // max(1, batch.nbytes))
-    for start in range(0, batch.num_rows, rows):
+    for start in range(0, batch.num_rows, rows):  # bounded: slices of a batch
         yield batch.slice(start, rows)
 
 

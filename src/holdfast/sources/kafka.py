@@ -28,7 +28,7 @@ from holdfast.flow.kafka import KafkaSource
 from holdfast.ledger.inputs import Item
 from holdfast.sources import kafka_slices
 from holdfast.sources.contract import Limits, Source, Taken
-from holdfast.sources.kafka_rows import VALUE, Complaints, Payloads
+from holdfast.sources.kafka_rows import BYTES, Complaints, Payloads
 from holdfast.sources.kafka_slices import Positions
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.schemas import parse_schema
@@ -42,7 +42,7 @@ class Kafka(Source):
 
     def __init__(self, flow: str, name: str, description: KafkaSource) -> None:
         client()
-        declared = parse_schema(f"source {name!r}", description.schema or f"{VALUE} binary")
+        declared = parse_schema(f"source {name!r}", description.schema) if description.schema else BYTES
         self._description = description
         self._group = f"holdfast.{flow}.{name}"
         self._access = Access(description.servers, description.options)

@@ -22,12 +22,19 @@ from holdfast.flow.endpoints import FilesSource
 from holdfast.flow.kafka import KafkaSource
 from holdfast.sources.text_frames import FILE, LINE, TextFrames
 from holdfast.spark.bind import QUARANTINED
-from holdfast.spark.schemas import parse_schema
 from holdfast.spark.task import told_across
 
 VALUE = "value"
-METADATA = "_key binary, _topic string, _partition int, _offset bigint, _timestamp timestamp"
-HEADERS_DDL = "_headers array<struct<key: string, value: binary>>"
+BYTES = t.StructType().add(VALUE, t.BinaryType())
+_PLACE = t.StructType().add("_partition", t.IntegerType()).add("_offset", t.LongType())
+_METADATA = [
+    t.StructField("_key", t.BinaryType()),
+    t.StructField("_topic", t.StringType()),
+    *_PLACE.fields,
+    t.StructField("_timestamp", t.TimestampType()),
+]
+_HEADER = t.StructType().add("key", t.StringType()).add("value", t.BinaryType())
+_HEADERS = [t.StructField("_headers", t.ArrayType(_HEADER))]
 
 _ARROW = pa.schema(
     [
@@ -129,8 +136,8 @@ class Payloads:
         return self._frames().aside(self._parsed(spark, access, group, tasks))
 
     def _about(self) -> t.StructType:
-        wanted = [METADATA] * self.description.metadata + [HEADERS_DDL] * self.description.headers
-        return parse_schema("a message", ", ".join(wanted)) if wanted else t.StructType()
+        metadata = _METADATA if self.description.metadata else []
+        return t.StructType([*metadata, *(_HEADERS if self.description.headers else [])])
 
     def _frames(self) -> TextFrames:
         """Payloads are parsed, and found to be malformed, as the lines of JSON files are."""
@@ -144,8 +151,7 @@ class Payloads:
         self, spark: SparkSession, access: Access, group: str, tasks: Sequence[Sequence[Slice]]
     ) -> DataFrame:
         """A payload that is no UTF-8 is shown in hexadecimal digits, which are no JSON object."""
-        place = parse_schema("a message", f"{VALUE} binary, _partition int, _offset bigint")
-        columns = {field.name: field for field in [*place.fields, *self._about().fields]}
+        columns = {field.name: field for field in [*BYTES, *_PLACE, *self._about()]}
         messages = self._messages(spark, access, group, tasks, t.StructType(list(columns.values())))
         value, text = f.col(VALUE), f.col(VALUE).cast("string")
         where = f.concat_ws("/", f.lit(self.description.topic), f.col("_partition"), f.col("_offset"))

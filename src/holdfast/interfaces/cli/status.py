@@ -36,6 +36,11 @@ def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
             out.print(f"{name}: {aside(stage['aside'])}")
     for name, source in found["sources"].items():
         _refused(out, name, source["refused"])
+        if source["lost_rows"]:
+            out.print(
+                f"source {name}: {source['lost_rows']:,} rows were deleted before they were read",
+                soft_wrap=True,
+            )
     for event in found["events"]:
         out.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
 
