@@ -73,6 +73,7 @@ class TestPrepared(TwoPhaseSuite):
         if run(server, "show max_prepared_transactions") == [("0",)]:
             pytest.skip("the server has prepared transactions turned off")
         self.url = server
+        run(server, "truncate committed")
         yield
         roll_back_prepared(server)
 
