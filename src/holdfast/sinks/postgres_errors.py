@@ -38,6 +38,7 @@ _LOCKED_OUT = (
     "not permitted to log in",
     "could not translate host name",
     "no password supplied",
+    "invalid connection option",
     "SSL",
 )
 
