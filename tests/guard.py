@@ -12,6 +12,7 @@ from pathlib import Path
 
 from holdfast.core.errors import LedgerError
 from holdfast.core.json import Json
+from holdfast.ledger.location import is_work_directory
 from holdfast.ledger.roster import roster
 from stand import SECONDS_MAX, Stand
 
@@ -115,7 +116,7 @@ class Guard:
     def close(self) -> None:
         """End everything that is left."""
         pids = [self.process.pid] if self.process.poll() is None else []
-        if (self.root / "ledger.db").exists():
+        if is_work_directory(self.root):
             for group in roster(self.root)["groups"].values():
                 pids += [self.pid(worker) for worker in group["workers"] if worker["lives"]]
         for pid in pids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -13,10 +12,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
+import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
 from batch import assert_same_rows, batch, last_per_key, write_files
 from flow_under_fire import LATE_US, ROWS_PER_FILE, table
+from holdfast.core.errors import LedgerError
+from holdfast.ledger import schema
+from holdfast.ledger.ledger import reading
 from holdfast.verify.damage import is_locked
 
 FLOW = Path(__file__).with_name("flow_under_fire.py")
@@ -58,22 +61,23 @@ class Stand:
 
     def head(self, stage: str = "totals") -> int:
         """The last committed epoch, as the ledger has it; -1 before there is one."""
-        return self._asked("select head from stages where stage = ?", stage, -1)
+        return self._asked("select head from stages where stage = :name", stage, -1)
 
     def generation(self) -> int:
         """The flow's generation; 0 before there is one."""
-        return self._asked("select generation from flow where name = ?", "under-fire", 0)
+        return self._asked("select generation from flow where name = :name", "under-fire", 0)
 
     def _asked(self, query: str, name: str, default: int) -> int:
-        path = self.home / "work" / "ledger.db"
-        if not path.exists():
+        try:
+            found = self._read(query, name=name)
+        except LedgerError:
             return default
-        with closing(sqlite3.connect(path, timeout=10)) as ledger:
-            try:
-                row = ledger.execute(query, (name,)).fetchone()
-            except sqlite3.OperationalError:
-                return default
-        return row[0] if row else default
+        return found[0][0] if found else default
+
+    def _read(self, query: str, **values: str) -> list[tuple]:
+        """What the ledger answers, wherever it is."""
+        with reading(self.home / "work") as tx:
+            return [tuple(row) for row in tx.execute(sa.text(query), values)]
 
     def wait_for(self, process: subprocess.Popen[str], *, generation: int, head: int) -> None:
         """Wait until a process has taken the flow and committed up to an epoch."""
@@ -85,22 +89,21 @@ class Stand:
 
     def processed(self, consumer: str, name: str) -> int:
         """How far a consumer has read an input."""
-        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=30)) as ledger:
-            query = "select processed from cursors where consumer = ? and input = ?"
-            row = ledger.execute(query, (consumer, name)).fetchone()
-        return int(row[0]) if row else 0
+        query = "select processed from cursors where consumer = :consumer and input = :name"
+        found = self._read(query, consumer=consumer, name=name)
+        return int(found[0][0]) if found else 0
 
     def manifests(self, stage: str) -> list[dict]:
         """The manifests of a stage, in order."""
-        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=30)) as ledger:
-            query = "select body from manifests where stage = ? order by epoch"
-            return [json.loads(body) for (body,) in ledger.execute(query, (stage,))]
+        table = schema.manifests
+        with reading(self.home / "work") as tx:
+            found = sa.select(table.c.body).where(table.c.stage == stage).order_by(table.c.epoch)
+            return list(tx.execute(found).scalars())
 
     def all_is_out(self) -> bool:
         """Whether every file that was fed has gone through every stage to every sink."""
-        with closing(sqlite3.connect(self.home / "work" / "ledger.db", timeout=30)) as ledger:
-            found = ledger.execute("select consumer, input, processed from cursors").fetchall()
-            heads = dict(ledger.execute("select stage, head from stages").fetchall())
+        found = self._read("select consumer, input, processed from cursors")
+        heads = dict(self._read("select stage, head from stages"))
         ends = {f"channel:{stage}.": head + 1 for stage, head in heads.items()}
         ends["source:rows"] = self.files
         behind = [
@@ -112,7 +115,8 @@ class Stand:
 
     def is_locked(self) -> bool:
         """Whether a process stands inside a write transaction, of the ledger or of the tables."""
-        return any(is_locked(self.home / name) for name in ("work/ledger.db", "out.db"))
+        files = [self.home / "work" / "ledger.db", self.home / "out.db"]
+        return any(is_locked(file) for file in files if file.exists())
 
     def rows(self, table: str) -> list[tuple]:
         """What a table sink holds."""
@@ -120,8 +124,7 @@ class Stand:
             return database.execute(f"select * from {table}").fetchall()
 
     def events(self) -> list[tuple[str, str]]:
-        with sqlite3.connect(self.home / "work" / "ledger.db") as ledger:
-            return ledger.execute("select kind, reason from events order by seq").fetchall()
+        return self._read("select kind, reason from events order by seq")
 
     def check(self, spark: SparkSession) -> None:
         """Every sink equals the batch computation over all that was fed."""

@@ -1,4 +1,4 @@
-"""The product's own ledger, on SQLite, behind the simulation's interface."""
+"""The product's own ledger behind the simulation's interface: on SQLite, or in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
@@ -21,16 +21,19 @@ T = TypeVar("T")
 
 
 class RealLedger:
-    """A ledger on SQLite."""
+    """A ledger, where the work directory says that it is.
 
-    def __init__(self, chain: Chain, work_dir: Path) -> None:
+    `eye` is a connection of a driver's to its database: the checker looks after every write, past SQLAlchemy, so that
+    it costs little.
+    """
+
+    def __init__(self, chain: Chain, work_dir: Path, eye: Any = None) -> None:
         self._chain = chain
         self._ledger = Ledger(work_dir)
         # Processes die here, the host does not: waiting for the disk would show nothing.
         self._ledger.engine.dispose()
         sa.event.listen(self._ledger.engine, "connect", _do_not_sync)
-        # The checker looks after every write: past SQLAlchemy, so that it costs little.
-        self._eye = sqlite3.connect(work_dir / "ledger.db", isolation_level=None)
+        self._eye = eye or sqlite3.connect(work_dir / "ledger.db", isolation_level=None)
         # Processes look far more often than anything changes, and after every write the checker asks for a view.
         self._known: dict[object, object] = {}
 
@@ -47,7 +50,7 @@ class RealLedger:
         found = self._eye.execute("SELECT generation FROM flow").fetchone()
         rows = self._eye.execute('SELECT "group", generation, stages, "primary", members FROM groups')
         named = {
-            row[0]: GroupRow(row[0], row[1], tuple(json.loads(row[2])), row[3], tuple(json.loads(row[4])))
+            row[0]: GroupRow(row[0], row[1], tuple(_parsed(row[2])), row[3], tuple(_parsed(row[4])))
             for row in rows
         }
         heads = self._eye.execute("SELECT stage, head, generation, orphaned FROM stages")
@@ -62,7 +65,7 @@ class RealLedger:
         found: dict[str, list[Manifest]] = {stage: [] for stage in self._chain.stages}
         rows = self._eye.execute("SELECT stage, epoch, attempt, body FROM manifests ORDER BY epoch")
         for stage, epoch, attempt, body in rows:
-            found[stage].append(Manifest(epoch, attempt, *json.loads(body)["reads"]))
+            found[stage].append(Manifest(epoch, attempt, *_parsed(body)["reads"]))
         return found
 
     # What a supervisor writes and reads.
@@ -205,8 +208,15 @@ def _reads(found: Sequence[int]) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _do_not_sync(connection: sqlite3.Connection, _: object) -> None:
-    connection.execute("PRAGMA synchronous=OFF")
+def _parsed(body: Any) -> Any:
+    """JSON, which some drivers have parsed already."""
+    return json.loads(body) if isinstance(body, str) else body
+
+
+def _do_not_sync(connection: Any, _: object) -> None:
+    here = isinstance(connection, sqlite3.Connection)
+    connection.execute("PRAGMA synchronous=OFF" if here else "SET synchronous_commit = off")
+    connection.commit()
 
 
 def _known_stages(tx: sa.Connection) -> set[str]:

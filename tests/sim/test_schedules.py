@@ -78,6 +78,13 @@ def test_the_real_ledger_takes_the_same_steps(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model stands for the product's transactions only if both answer alike, to every step of a schedule."""
+    assert_both_answer_alike(seed, lambda chain: RealLedger(chain, tmp_path), monkeypatch)
+
+
+def assert_both_answer_alike(
+    seed: int, real_ledger: Callable[[Chain], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model and a real ledger take the same steps through a schedule."""
     numbers = itertools.count(1)
     monkeypatch.setattr(epochs, "new_attempt_id", lambda: f"attempt-{next(numbers)}")
 
@@ -85,7 +92,7 @@ def test_the_real_ledger_takes_the_same_steps(
         clock = SimpleNamespace(time_ns=lambda: wall_ms() * 1_000_000)
         for module in (epochs, groups, ledger):
             monkeypatch.setattr(module, "time", clock)
-        return RealLedger(chain, tmp_path)
+        return real_ledger(chain)
 
     real = simulation.run(seed, make, trace=True)
     assert real.trace == simulation.run(seed, trace=True).trace
