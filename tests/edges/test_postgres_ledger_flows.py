@@ -173,7 +173,9 @@ def no_secret_on_a_command_line(guard: Guard, password: str) -> bool:
     return bool(lines) and not any(password.encode() in line for line in lines)
 
 
-def test_a_database_that_refuses_schemas_is_told_as_it_is(own_server: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_database_that_refuses_schemas_is_told_as_it_is(
+    own_server: tuple[Path, str], tmp_path: Path
+) -> None:
     from holdfast.ledger.ledger import Ledger
     from holdfast.ledger.location import chosen
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,7 +168,7 @@ class Cluster:
         return str(found.topic_id), sorted(partition.id for partition in found.partitions)
 
     def make_topic(self, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-        """Make a topic with the cluster's own replication, unless it is there."""
+        """Make a topic with the cluster's own replication, unless it is there, and wait until it is known everywhere."""
         from confluent_kafka.admin import NewTopic
 
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))
@@ -177,6 +177,23 @@ class Cluster:
         except Refusal as refusal:
             if "already exists" not in str(refusal):
                 raise
+        self.patiently(lambda: self._known(topic))
+
+    def _known(self, topic: str) -> None:
+        """A topic is made before every server knows of it."""
+        try:
+            self.bounds(topic)
+        except NoTopic as missing:
+            raise Outage(str(missing)) from missing
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete a topic, if it is there."""
+        with suppress(NoTopic):
+            self._answer(self._admin.delete_topics([topic], request_timeout=_answer_s())[topic])
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return list(self._admin.list_topics(timeout=_answer_s()).topics)
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer; an outage is raised once it has lasted too long."""

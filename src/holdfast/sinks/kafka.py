@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from holdfast.clients.kafka import Access, Cluster, NoTopic, Outage, Refusal, client, explained
-from holdfast.clients.kafka_messages import produce
+from holdfast.clients.kafka_messages import Outgoing, produce, read_committed_rows
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.core.ids import new_attempt_id
@@ -42,6 +42,30 @@ _HINTS = {
 }
 
 
+def access_of(description: flow_kafka.KafkaSink) -> Access:
+    """How the cluster of a sink is reached."""
+    return Access(description.servers, description.options)
+
+
+def copy_target(description: flow_kafka.KafkaSink, topic: str, new: str) -> None:
+    """Give an empty topic the committed messages of another, and the record of it, so that a sink goes on there."""
+    access = access_of(description)
+    cluster = Cluster(access)
+    held = Records(access, cluster, description.records, topic).read()
+    found = read_committed_rows(access, topic, limits.KAFKA_OUTAGE_MS_MAX / 1000)
+    producer = access.producer(f"holdfast.{new}")
+    producer.init_transactions(limits.KAFKA_OUTAGE_MS_MAX / 1000)
+    producer.begin_transaction()
+    for batch in found.combine_chunks().to_batches():
+        columns = (batch.column(name) for name in ("value", "_key", "_timestamp", "_headers"))
+        value, key, moment, headers = columns
+        produce(producer, new, Outgoing(value, key, moment.cast("int64"), headers))
+    if held is not None:
+        where, partition, record, target = Records(access, cluster, description.records, new).outgoing(held)
+        producer.produce(where, record, target, partition)
+    producer.commit_transaction(limits.KAFKA_OUTAGE_MS_MAX / 1000)
+
+
 @dataclass(frozen=True)
 class _Opening:
     producer: Producer
@@ -58,7 +82,7 @@ class KafkaSink:
         self._servers = description.servers
         self._schema = schema
         self._encoding = Encoding(description, schema)
-        self._access = Access(description.servers, description.options)
+        self._access = access_of(description)
         self._cluster = Cluster(self._access)
         self._records = Records(self._access, self._cluster, description.records, description.topic)
         self._opening: _Opening | None = None

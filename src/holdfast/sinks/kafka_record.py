@@ -93,7 +93,6 @@ class Records:
             _, partitions = self._cluster.patiently(lambda: self._cluster.described(self._topic))
         except NoTopic:
             self._cluster.make_topic(self._topic, limits.KAFKA_RECORDS_PARTITIONS, _CONFIG)
-            self._cluster.patiently(self._made)
             return
         if len(partitions) < limits.KAFKA_RECORDS_PARTITIONS:
             raise SinkError(
@@ -118,13 +117,6 @@ class Records:
     def outgoing(self, held: Held) -> tuple[str, int, bytes, bytes]:
         """Topic, partition, value and key of the message that says so."""
         return self._topic, self._partition, held.to_bytes(), self._target.encode()
-
-    def _made(self) -> None:
-        """A topic is made before every server knows of it."""
-        try:
-            self._cluster.bounds(self._topic)
-        except NoTopic as missing:
-            raise Outage(str(missing)) from missing
 
     def _stable(self) -> tuple[int, int]:
         return self._cluster.bounds(self._topic).offsets[self._partition]

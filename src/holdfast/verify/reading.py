@@ -11,12 +11,15 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from holdfast.clients.kafka_messages import read_committed_rows
+from holdfast.core import limits
 from holdfast.flow.endpoints import DiscardSink, ForeachSink, ParquetSink, TableSink
 from holdfast.flow.kafka import KafkaSink
 from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.nodes import RunningAggregate
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.sinks.kafka import access_of
 from holdfast.sinks.lake import lake_rows
 from holdfast.verify.classes import Seen
 from holdfast.verify.home import Home
@@ -46,7 +49,9 @@ def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
             os.chdir(home.root)
             rows = read()
             return Seen(sink.name, rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows)))
-        case ForeachSink() | OwnSink() | DiscardSink() | KafkaSink():
+        case KafkaSink() as description:
+            return _messages(plan, sink, description)
+        case ForeachSink() | OwnSink() | DiscardSink():
             return None
 
 
@@ -70,6 +75,15 @@ def _single_files(path: Path) -> pa.Table:
         epoch = int(file.stem.removeprefix("epoch-"))
         tables.append(table.append_column(EPOCH, pa.array([epoch] * table.num_rows, pa.int64())))
     return pa.concat_tables(tables) if tables else pa.table({EPOCH: pa.array([], pa.int64())})
+
+
+def _messages(plan: FlowPlan, sink: SinkSpec, description: KafkaSink) -> Seen:
+    """What a reader of committed messages sees; those of one key are in one partition, one after the other."""
+    settle_s = limits.KAFKA_OUTAGE_MS_MAX / 1000
+    rows = read_committed_rows(access_of(description), description.topic, settle_s)
+    revised = description.key is not None and _revised_by(plan, sink) == (description.key,)
+    names = ["value", "_key", "_offset"] if revised else ["value", "_key"]
+    return Seen(sink.name, rows.select(names), ("_key",) if revised else (), "_offset" if revised else None)
 
 
 def _server_table(url: str, name: str) -> pa.Table:

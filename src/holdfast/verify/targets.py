@@ -1,7 +1,7 @@
-"""What a run has on servers: a database of its own for every database that the flow's sinks write to.
+"""What a run has on servers: a database of its own for every database that the flow's sinks write to, and topics likewise.
 
-A flow that is tested must not touch what it writes to in earnest. A run's databases are made, copied and dropped with
-its directory, beside the flow's own, so the flow's user there must be allowed to make databases.
+A flow that is tested must not touch what it writes to in earnest. A run's databases and topics are made, copied and
+dropped with its directory, beside the flow's own, so the flow's user there must be allowed to make them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
+from holdfast.clients.kafka import Cluster, NoTopic
 from holdfast.core.errors import FlowError
 from holdfast.flow.endpoints import SinkDescription, TableSink
+from holdfast.flow.kafka import KafkaSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.sinks.kafka import access_of, copy_target
 from holdfast.verify.home import Home
 
 
@@ -89,6 +92,8 @@ def _target(sink: SinkSpec) -> tuple[object, Callable[[], Target]] | None:
     match sink.description:
         case TableSink(url=url) if on_server(url):
             return ("postgres", url), partial(_Database, url)
+        case KafkaSink() as description:
+            return ("kafka", description.servers, description.topic), partial(_Topic, description)
         case _:
             return None
 
@@ -141,3 +146,35 @@ class _Database:
                 operation="verify",
                 hint="verify gives every run a database of its own: the user of the URL needs the right CREATEDB.",
             ) from error
+
+
+class _Topic:
+    """Topics of a Kafka cluster."""
+
+    def __init__(self, description: KafkaSink) -> None:
+        self._description = description
+        self._cluster = Cluster(access_of(description))
+
+    def moved(self, description: SinkDescription, name: str) -> SinkDescription:
+        assert isinstance(description, KafkaSink)
+        return replace(description, topic=name)
+
+    def make(self, name: str) -> None:
+        """With as many partitions as the flow's own has, if that is there."""
+        cluster = self._cluster
+        try:
+            _, partitions = cluster.patiently(lambda: cluster.described(self._description.topic))
+        except NoTopic:
+            partitions = [0]
+        cluster.make_topic(name, len(partitions), {})
+
+    def copy(self, name: str, new: str) -> None:
+        """All messages, and the record."""
+        self.make(new)
+        copy_target(self._description, name, new)
+
+    def drop(self, name: str) -> None:
+        self._cluster.drop_topic(name)
+
+    def names(self, prefix: str) -> list[str]:
+        return [name for name in self._cluster.topics() if name.startswith(prefix)]

@@ -1,0 +1,23 @@
+"""The flow from Kafka to PostgreSQL as `holdfast run` finds it; where the servers are comes from the environment."""
+
+from __future__ import annotations
+
+import os
+
+import holdfast as hf
+
+flow = hf.Flow("shop")
+orders = flow.source(
+    "orders",
+    hf.kafka(
+        os.environ["SHOP_KAFKA"],
+        os.environ["SHOP_TOPIC"],
+        schema="id long, user string, cents long",
+        max_rows_per_epoch=int(os.environ["SHOP_ROWS_PER_EPOCH"]),
+    ),
+    ids="id",
+)
+totals = orders.group_by("user").agg(n=hf.count(), cents=hf.sum("cents")).named("totals")
+totals.to(hf.table(os.environ["SHOP_POSTGRES"], "totals", key="user"))
+large = orders.transform(lambda df: df.where("cents % 10 = 0")).named("large")
+large.to(hf.table(os.environ["SHOP_POSTGRES"], "large"))

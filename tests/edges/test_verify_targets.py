@@ -1,0 +1,84 @@
+"""`holdfast verify` on real servers: PostgreSQL, Kafka (read with read_committed) and Delta, which are restarted meanwhile.
+
+On servers of its own, because it restarts them.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+
+import servers
+
+HOLDFAST = Path(sys.executable).with_name("holdfast")
+POINTS = ("sink.before_stage", "sink.after_stage", "sink.after_publish", "sink.after_record")
+
+FLOW = """
+import holdfast as hf
+
+flow = hf.Flow("shop")
+events = flow.source(
+    "events",
+    hf.generate("id string, user string, amount long", rows=1_200, per_epoch=200, keys={{"user": 30}}, seed=3),
+)
+totals = events.group_by("user").agg(n=hf.count(), total=hf.sum("amount")).named("totals")
+totals.to(hf.table({postgres!r}, "totals", key="user"))
+totals.to(hf.kafka_sink({kafka!r}, "totals", key="user"))
+totals.to(hf.delta("totals"))
+events.transform(lambda df: df.where("amount % 3 = 0")).named("some").to(hf.table({postgres!r}, "some"))
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("services")
+    for name in ("postgres", "kafka"):
+        servers.services("start", name, home=folder)
+        if (folder / name / "missing").exists():
+            servers.be_without(name, (folder / name / "missing").read_text().strip())
+    yield folder
+    servers.services("remove", home=folder)
+
+
+def address(home: Path, name: str) -> str:
+    return (home / name / "address").read_text().strip()
+
+
+@pytest.mark.timeout(900)
+def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(home: Path, tmp_path: Path) -> None:
+    postgres, kafka = address(home, "postgres"), address(home, "kafka")
+    flow = tmp_path / "shop.py"
+    flow.write_text(FLOW.format(postgres=postgres, kafka=kafka))
+    command = f"{shlex.quote(sys.executable)} {shlex.quote(str(servers.ROOT / 'scripts' / 'services'))}"
+    restart = " && ".join(
+        f"{command} {word} {name}" for name in ("postgres", "kafka") for word in ("kill", "start")
+    )
+    done = subprocess.run(
+        [HOLDFAST, "verify", flow, "--faults", "kill,zombie,target", "--points", ",".join(POINTS),
+         "--restart", f"export HOLDFAST_SERVICES={shlex.quote(str(home))}; {restart}",
+         "--json", tmp_path / "report.json", "--epochs", "4"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    ran = [run for run in report["outcomes"] if run["reached"]]
+    assert {run["observed"] for run in ran} == {"precise"}
+    assert {(run["fault"], run["point"]) for run in ran} >= {("target", point) for point in POINTS[1:3]}
+    assert {run["point"] for run in ran if run["fault"] == "kill"} == set(POINTS)
+    for run in ran:
+        assert len(run["verdicts"]) == 4, "a sink was not read back"
+    with psycopg.connect(postgres) as session:
+        left = session.execute(
+            "SELECT datname FROM pg_database WHERE datname LIKE 'holdfast_verify%'"
+        ).fetchall()
+    assert left == []
+    topics = AdminClient({"bootstrap.servers": kafka}).list_topics(timeout=30).topics
+    assert not [name for name in topics if name.startswith("holdfast_verify")]
