@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -82,3 +84,31 @@ def services(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "HOLDFAST_SERVICES": str(home)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_S_MAX,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OwnServers:
+    """Servers of a module's own, which it may restart."""
+
+    home: Path
+
+    def address(self, name: str) -> str:
+        """Where one is; it is started when it is first asked for."""
+        if not (self.home / name / "address").exists():
+            done = services("start", name, home=self.home)
+            if (self.home / name / "missing").exists():
+                be_without(name, (self.home / name / "missing").read_text().strip())
+            assert done.returncode == 0, done.stderr
+        return (self.home / name / "address").read_text().strip()
+
+    def restart(self, name: str) -> None:
+        """kill -9, and a new start."""
+        for word in ("kill", "start"):
+            done = services(word, name, home=self.home)
+            assert done.returncode == 0, done.stderr
+
+    def restart_command(self, *names: str) -> str:
+        """The same for a shell."""
+        command = shlex.join([sys.executable, str(ROOT / "scripts" / "services")])
+        steps = (f"{command} {word} {name}" for name in names for word in ("kill", "start"))
+        return f"export HOLDFAST_SERVICES={shlex.quote(str(self.home))}; " + " && ".join(steps)

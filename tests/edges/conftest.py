@@ -26,6 +26,14 @@ def postgres_url() -> str:
     return servers.find("postgres")
 
 
+@pytest.fixture(scope="module")
+def own_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.OwnServers]:
+    """Servers that only this module uses, so that it may restart them."""
+    own = servers.OwnServers(tmp_path_factory.mktemp("services"))
+    yield own
+    servers.services("remove", home=own.home)
+
+
 @pytest.fixture
 def postgres(postgres_url: str) -> Iterator[str]:
     """The URL of an empty database, dropped after the test with all that is open in it."""

@@ -23,9 +23,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import servers
 from holdfast.core.errors import LedgerError
 from holdfast.ledger.roster import roster
+from servers import OwnServers
 
 FLOW = Path(__file__).with_name("kafka_to_postgres.py")
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -44,22 +44,11 @@ def cents_of(ids: np.ndarray) -> np.ndarray:
     return ids % 10_007
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("services")
-    for name in ("postgres", "kafka"):
-        servers.services("start", name, home=folder)
-        if (folder / name / "missing").exists():
-            servers.be_without(name, (folder / name / "missing").read_text().strip())
-    yield folder
-    servers.services("remove", home=folder)
-
-
 @dataclass
 class Shop:
     """The servers, the topic, and the flow between them."""
 
-    home: Path
+    servers: OwnServers
     work: Path
     topic: str
     rows_per_epoch: int
@@ -67,11 +56,11 @@ class Shop:
 
     @property
     def kafka(self) -> str:
-        return (self.home / "kafka" / "address").read_text().strip()
+        return self.servers.address("kafka")
 
     @property
     def postgres(self) -> str:
-        return (self.home / "postgres" / "address").read_text().strip()
+        return self.servers.address("postgres")
 
     def feed(self, first: int, events: int) -> None:
         """Send events; some of them twice."""
@@ -132,12 +121,6 @@ class Shop:
         self.wait("a living worker", lambda: bool(self.living()))
         os.kill(chance.choice(self.living()), signal.SIGKILL)
 
-    def restart(self, name: str) -> None:
-        """kill -9 of a server, and a new start."""
-        for word in ("kill", "start"):
-            done = servers.services(word, name, home=self.home)
-            assert done.returncode == 0, done.stderr
-
     def check(self, events: int) -> None:
         ids = np.arange(events)
         users, cents = user_of(ids), cents_of(ids)
@@ -166,11 +149,11 @@ class Shop:
 
 
 @pytest.fixture
-def shop(home: Path, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
+def shop(own_servers: OwnServers, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
     made: list[Shop] = []
 
     def open_shop(rows_per_epoch: int) -> Shop:
-        shop = Shop(home, tmp_path / "work", f"orders-{uuid.uuid4().hex}", rows_per_epoch)
+        shop = Shop(own_servers, tmp_path / "work", f"orders-{uuid.uuid4().hex}", rows_per_epoch)
         made.append(shop)
         admin = AdminClient({"bootstrap.servers": shop.kafka})
         wanted = NewTopic(shop.topic, num_partitions=PARTITIONS, replication_factor=1)
@@ -200,7 +183,7 @@ def play(shop: Shop, events: int, kills: int, restarts: tuple[str, ...]) -> None
         if blow == "kill":
             shop.kill_one(chance)
         else:
-            shop.restart(blow)
+            shop.servers.restart(blow)
     shop.wait("the end of the input", lambda: shop.counted() >= events)
     shop.stop()
     shop.check(events)

@@ -6,17 +6,15 @@ On servers of its own, because it restarts them.
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 
-import servers
+from servers import OwnServers
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 POINTS = ("sink.before_stage", "sink.after_stage", "sink.after_publish", "sink.after_record")
@@ -37,33 +35,16 @@ events.transform(lambda df: df.where("amount % 3 = 0")).named("some").to(hf.tabl
 """
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("services")
-    for name in ("postgres", "kafka"):
-        servers.services("start", name, home=folder)
-        if (folder / name / "missing").exists():
-            servers.be_without(name, (folder / name / "missing").read_text().strip())
-    yield folder
-    servers.services("remove", home=folder)
-
-
-def address(home: Path, name: str) -> str:
-    return (home / name / "address").read_text().strip()
-
-
 @pytest.mark.timeout(900)
-def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(home: Path, tmp_path: Path) -> None:
-    postgres, kafka = address(home, "postgres"), address(home, "kafka")
+def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
+    own_servers: OwnServers, tmp_path: Path
+) -> None:
+    postgres, kafka = (own_servers.address(name) for name in ("postgres", "kafka"))
     flow = tmp_path / "shop.py"
     flow.write_text(FLOW.format(postgres=postgres, kafka=kafka))
-    command = f"{shlex.quote(sys.executable)} {shlex.quote(str(servers.ROOT / 'scripts' / 'services'))}"
-    restart = " && ".join(
-        f"{command} {word} {name}" for name in ("postgres", "kafka") for word in ("kill", "start")
-    )
     done = subprocess.run(
         [HOLDFAST, "verify", flow, "--faults", "kill,zombie,target", "--points", ",".join(POINTS),
-         "--restart", f"export HOLDFAST_SERVICES={shlex.quote(str(home))}; {restart}",
+         "--restart", own_servers.restart_command("postgres", "kafka"),
          "--json", tmp_path / "report.json", "--epochs", "4"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
