@@ -16,7 +16,7 @@ file must be new). So appends and compactions of others pass, and a second openi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,8 +26,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from holdfast.core.errors import PlanError, SinkError
 from holdfast.flow.lake import DeltaSink
 from holdfast.sinks.contract import SinkRecord
-from holdfast.sinks.lake import Conflict, Held, LakeTable, Look, Rows, local_path, refuse_unstorable
-from holdfast.storage import delta_log
+from holdfast.sinks.lake import Conflict, Held, LakeTable, Landed, Look, Rows, local_path, refuse_unstorable
+from holdfast.storage import atomic, delta_log
 
 _FLOW, _START = "holdfast.flow", "holdfast.start"
 _CLAIM, _CLAIM_GENERATION = "holdfast.claim", "holdfast.claim.generation"
@@ -48,6 +48,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
         _refuse_names(schema)
         self.settings = description.options
         self._address = delta_log.address(description.path)
+        self._root = local_path(self._address)
         self._schema = schema
         self._columns = Schema.from_arrow(pa.schema([column.with_nullable(True) for column in schema]))
         self._partition_by = list(description.partition_by)
@@ -77,10 +78,12 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
         if _FORGETS in metadata.configuration:
             raise self._misfit(f"has {_FORGETS} set, and may forget with it what was published")
 
-    def create(self, held: Held) -> None:
+    def create(self, held: Held) -> Landed:
         """Make the table, and claim it in the same commit."""
+        if self._root is not None:
+            atomic.make_dirs(self._root)
         try:
-            DeltaTable.create(
+            table = DeltaTable.create(
                 self._address,
                 self._columns,
                 partition_by=self._partition_by or None,
@@ -93,6 +96,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
             if loaded(self._address, dict(self.settings)) is None:
                 raise
             raise Conflict from error
+        return self._landed(-1, table)
 
     def stage(
         self, look: Look[DeltaTable], segments: Sequence[Path], before: Sequence[Path] | None
@@ -100,7 +104,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
         """Nothing: deltalake writes the data files in the same call as the commit."""
         return segments
 
-    def commit(self, look: Look[DeltaTable], held: Held, staged: Sequence[Path] | None) -> Iterable[Path]:
+    def commit(self, look: Look[DeltaTable], held: Held, staged: Sequence[Path] | None) -> Landed:
         """Commit on top of the version that was looked at, or of others that no sink of ours made."""
         table, properties, seen = look.table, _properties(held), look.table.version()
         try:
@@ -119,18 +123,14 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
                     write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError as error:
             raise Conflict from error
-        return self._written(seen, table)
+        return self._landed(seen, table)
 
-    def _written(self, seen: int, table: DeltaTable) -> Iterable[Path]:
+    def _landed(self, seen: int, table: DeltaTable) -> Landed:
         """The files of the versions since the one that was looked at: ours is among them."""
-        root = local_path(self._address)
-        if root is None:
-            return
-        for version in range(seen + 1, table.version() + 1):
-            log = root / delta_log.commit_name(version)
-            yield log
-            for add in delta_log.parsed(log.read_bytes()).adds:
-                yield root / delta_log.file_path(add)
+        if self._root is None:
+            return Landed(None)
+        versions = range(seen + 1, table.version() + 1)
+        return Landed(self._root, [file for version in versions for file in _files_of(self._root, version)])
 
     def _held(self, table: DeltaTable) -> Held | None:
         configuration = table.metadata().configuration
@@ -166,6 +166,15 @@ def loaded(address: str, options: Mapping[str, str]) -> DeltaTable | None:
         return DeltaTable(address, storage_options=dict(options) or None)
     except TableNotFoundError:
         return None
+
+
+def _files_of(root: Path, version: int) -> Iterator[Path]:
+    """What a version is made of, a checkpoint that deltalake made of it included."""
+    log = root / delta_log.commit_name(version)
+    yield log
+    yield from (root / delta_log.file_path(add) for add in delta_log.parsed(log.read_bytes()).adds)
+    checkpoint = [log.with_suffix(".checkpoint.parquet"), log.with_name("_last_checkpoint")]
+    yield from (file for file in checkpoint if file.exists())
 
 
 def _configuration(held: Held) -> dict[str, str]:

@@ -35,7 +35,8 @@ from pyiceberg.utils.properties import property_as_bool
 from holdfast.core.errors import SinkError
 from holdfast.flow.lake import IcebergSink
 from holdfast.sinks.contract import SinkRecord
-from holdfast.sinks.lake import Conflict, Held, LakeTable, Look, Rows, local_path, refuse_unstorable
+from holdfast.sinks.lake import Conflict, Held, LakeTable, Landed, Look, Rows, local_path, refuse_unstorable
+from holdfast.storage import atomic
 
 _FLOW, _START, _LAST = "holdfast.flow", "holdfast.start", "holdfast.last"
 _CLAIM, _CLAIM_GENERATION = "holdfast.claim", "holdfast.claim-generation"
@@ -98,20 +99,24 @@ class Iceberg(LakeTable[Table, Written]):
         if found != self._partition_by:
             raise self._misfit(f"is partitioned by {found}, not by {self._partition_by}")
 
-    def create(self, held: Held) -> None:
+    def create(self, held: Held) -> Landed:
         """Make the table, and its namespace, and claim it in the same commit."""
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         try:
             transaction = self._catalog.create_table_transaction(
                 self._identifier, self._schema, properties=_properties(held)
             )
+            root = local_path(transaction.table_metadata.location)
+            if root is not None:
+                atomic.make_dirs(root)
             with transaction.update_spec() as spec:
                 for name in self._partition_by:
                     spec.add_identity(name)
             _add_snapshot(transaction, held, ())
-            transaction.commit_transaction()
+            table = transaction.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException, CommitStateUnknownException) as error:
             raise Conflict from error
+        return _landed(table, ())
 
     def stage(self, look: Look[Table], segments: Sequence[Path], before: Written | None) -> Written:
         """Write the data files; once, unless the table has changed its shape since."""
@@ -124,7 +129,7 @@ class Iceberg(LakeTable[Table, Written]):
             rows = reader.read_all() if self._partition_by else reader
             return Written(shape, tuple(_dataframe_to_data_files(metadata, rows, look.table.io)))
 
-    def commit(self, look: Look[Table], held: Held, staged: Written | None) -> Iterable[Path]:
+    def commit(self, look: Look[Table], held: Held, staged: Written | None) -> Landed:
         """Commit right behind the snapshot that was looked at, or not at all."""
         files = staged.files if staged else ()
         transaction = look.table.transaction()
@@ -134,7 +139,7 @@ class Iceberg(LakeTable[Table, Written]):
             table = transaction.commit_transaction()
         except (CommitFailedException, CommitStateUnknownException) as error:
             raise Conflict from error
-        return _local_files(table, files)
+        return _landed(table, files)
 
     def _held(self, properties: Mapping[str, str]) -> Held | None:
         if _FLOW not in properties:
@@ -196,8 +201,11 @@ def _add_snapshot(transaction: Transaction, held: Held, files: Iterable[DataFile
             snapshot.append_data_file(file)
 
 
-def _local_files(table: Table, files: Iterable[DataFile]) -> list[Path]:
-    """The files of the newest snapshot that lie on a local disk."""
+def _landed(table: Table, files: Iterable[DataFile]) -> Landed:
+    """The files of the newest snapshot."""
+    root = local_path(table.location())
+    if root is None:
+        return Landed(None)
     snapshot = table.current_snapshot()
     assert snapshot is not None
     manifests = [
@@ -211,4 +219,4 @@ def _local_files(table: Table, files: Iterable[DataFile]) -> list[Path]:
         snapshot.manifest_list,
         table.metadata_location,
     ]
-    return [path for address in addresses if (path := local_path(address)) is not None]
+    return Landed(root, [path for address in addresses if (path := local_path(address)) is not None])

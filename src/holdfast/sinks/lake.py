@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,6 +59,28 @@ class Look(Generic[T]):
     held: Held | None  # None in a table that no sink has opened yet
 
 
+@dataclass(frozen=True)
+class Landed:
+    """The files of a commit, in the directory of a table on a local disk; nothing of a table elsewhere.
+
+    Neither deltalake nor pyiceberg has them on the disk before they say that the commit is done.
+    """
+
+    root: Path | None
+    files: Sequence[Path] = ()
+
+    def settle(self) -> None:
+        """Have them survive a power cut, before anybody relies on the commit."""
+        if self.root is None:
+            return
+        directories = {self.root}
+        for file in self.files:
+            atomic.fsync_file(file)
+            directories |= {parent for parent in file.parents if parent.is_relative_to(self.root)}
+        for directory in directories:
+            atomic.fsync_dir(directory)
+
+
 class LakeTable(ABC, Generic[T, S]):
     """What a format must do."""
 
@@ -78,7 +100,7 @@ class LakeTable(ABC, Generic[T, S]):
         """Raise a SinkError if the table cannot take the rows."""
 
     @abstractmethod
-    def create(self, held: Held) -> None:
+    def create(self, held: Held) -> Landed:
         """Make the table, with what it is to say of its sink; Conflict if it is there by now."""
 
     @abstractmethod
@@ -86,11 +108,8 @@ class LakeTable(ABC, Generic[T, S]):
         """Write what can be written before the commit; `before` is what an earlier try has staged."""
 
     @abstractmethod
-    def commit(self, look: Look[T], held: Held, staged: S | None) -> Iterable[Path]:
-        """Commit what the table is to say, and rows with it; Conflict if another opening has committed since the look.
-
-        Returns the files of the commit, if they are on a local disk.
-        """
+    def commit(self, look: Look[T], held: Held, staged: S | None) -> Landed:
+        """Commit what the table is to say, and rows with it; Conflict if another opening has committed since the look."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +170,10 @@ class LakeSink(Generic[T, S]):
                 held = replace(held, claim=opening.claim, claim_generation=opening.generation)
             try:
                 if look is None:
-                    self._table.create(held)
+                    self._table.create(held).settle()
                 else:
                     self._table.check(look)
-                    self._commit(look, held, None)
+                    self._table.commit(look, held, None).settle()
                 return held
             except Conflict:
                 continue
@@ -209,7 +228,7 @@ class LakeSink(Generic[T, S]):
             assert look.held is not None
             staged = self._table.stage(look, segments, staged) if segments else None
             try:
-                self._commit(look, replace(look.held, last=record), staged)
+                self._table.commit(look, replace(look.held, last=record), staged).settle()
                 crashpoints.reach("sink.after_publish")
                 return
             except Conflict:
@@ -218,14 +237,6 @@ class LakeSink(Generic[T, S]):
                     return
                 look = again
         raise self._contended("publish")
-
-    def _commit(self, look: Look[T], held: Held, staged: S | None) -> None:
-        """Commit, and have the files of the commit on the disk before anybody relies on it."""
-        files = list(self._table.commit(look, held, staged))
-        for file in files:
-            atomic.fsync_file(file)
-        for directory in {file.parent for file in files}:
-            atomic.fsync_dir(directory)
 
     # Errors
 
