@@ -38,7 +38,7 @@ def records() -> str:
 
 
 class TestTopic(SinkSuite):
-    tears = 6
+    tears = 4
 
     @pytest.fixture(autouse=True)
     def _cluster(self, kafka: str, topic: MakeTopic, records: str) -> None:

@@ -48,9 +48,8 @@ class Kafka(Source):
         self._access = Access(description.servers, description.options)
         self._cluster = Cluster(self._access)
         self._complaints = Complaints(name, description.topic, description.on_lost)
-        self._payloads = Payloads(
-            self._complaints, description, declared, arrow_schema(f"source {name!r}", declared)
-        )
+        arrow = arrow_schema(f"source {name!r}", declared)
+        self._payloads = Payloads(self._complaints, description, declared, arrow, self._access, self._group)
         self._away_since: float | None = None
         _check_names(name, self._payloads.schema)
 
@@ -96,11 +95,11 @@ class Kafka(Source):
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The messages of items."""
-        return self._payloads.rows(spark, self._access, self._group, self._tasks(items))
+        return self._payloads.rows(spark, self._tasks(items))
 
     def quarantined(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The malformed messages of items."""
-        return self._payloads.malformed(spark, self._access, self._group, self._tasks(items))
+        return self._payloads.malformed(spark, self._tasks(items))
 
     def commit(self, last: Item) -> None:
         """Tell a consumer group how far the flow is, for those who watch lags; nothing reads it, and nobody waits."""
