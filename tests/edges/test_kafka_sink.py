@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -32,9 +32,11 @@ MakeTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def records() -> str:
+def records(kafka: str) -> Iterator[str]:
     """A records topic of the module's own: transactions that tests leave open hold up nobody else."""
-    return f"test-records-{uuid.uuid4().hex}"
+    name, admin = f"test-records-{uuid.uuid4().hex}", AdminClient({"bootstrap.servers": kafka})
+    yield name
+    admin.delete_topics([name])[name].result(KAFKA_S_MAX)
 
 
 class TestTopic(SinkSuite):

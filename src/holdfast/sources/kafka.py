@@ -58,8 +58,12 @@ class Kafka(Source):
         return self._payloads.schema
 
     def next(self, after: Taken, most: Limits) -> list[Item]:
-        """The offsets after the last item, in as many items as an epoch's bound asks for."""
-        room = min(most.items, limits.KAFKA_ITEMS_UNREAD_MAX - after.unread)
+        """The offsets after the last item, in as many items as an epoch's bound asks for.
+
+        An item without rows waits for one with rows before a stage reads it, so it never stands in the way of one.
+        """
+        empty = after.last is not None and not after.last.rows
+        room = min(most.items, max(limits.KAFKA_ITEMS_UNREAD_MAX - after.unread, int(empty)))
         bounds = self._looked(after.last) if room > 0 else None
         if bounds is None:
             return []
@@ -69,7 +73,7 @@ class Kafka(Source):
             item = self._item(after.number + len(found), position, lost, bounds)
             slices = kafka_slices.from_json(item.body["slices"])
             pins = after.last is None and not found and self._description.start == "latest"
-            if not (item.rows or lost or pins):
+            if not (item.rows or pins):
                 break
             found.append(item)
             position, lost = {part.partition: part.stop for part in slices}, []
@@ -90,7 +94,7 @@ class Kafka(Source):
             return item
         gone = [Slice(old.partition, old.start, new.start) for old, new in zip(slices, kept, strict=True)]
         before = kafka_slices.from_json(item.body.get("lost", {}))
-        body = _body(bounds.topic_id, kept, [*before, *gone])
+        body = _body(bounds.topic_id, kept, kafka_slices.joined([*before, *gone]))
         return Item(item.identity, kafka_slices.offsets_in(kept), item.bytes, body)
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
