@@ -72,7 +72,14 @@ def test_the_flow_of_the_page_runs_as_written(
     assert json.dumps(status(tmp_path / "work")).count("secret") == 0
 
 
-@pytest.mark.parametrize("point", ["sink.after_stage", "sink.after_publish", "sink.after_record"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "sink.after_publish",
+        pytest.param("sink.after_stage", marks=pytest.mark.slow),
+        pytest.param("sink.after_record", marks=pytest.mark.slow),
+    ],
+)
 def test_cut_off_in_the_middle_of_a_transaction_every_row_is_there_once(
     kafka: str,
     topic: MakeTopic,
@@ -103,7 +110,7 @@ def test_cut_off_in_the_middle_of_a_transaction_every_row_is_there_once(
     monkeypatch.undo()
     flow.run(tmp_path / "work", spark=spark, until_idle=True)
     assert sorted(int(str(row["n"])) for row in messages(kafka, outgoing)) == list(range(10))
-    if point != "sink.after_stage":
+    if point != "sink.after_publish":
         return
     put(kafka, incoming, 2, *({"n": n} for n in range(10, 14)))
     admin, gone = AdminClient({"bootstrap.servers": kafka}), TopicPartition(incoming, 0, 6)

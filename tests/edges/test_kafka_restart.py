@@ -38,6 +38,7 @@ def started(home: Path) -> str:
     return (home / "kafka" / "address").read_text().strip()
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_killed_is_waited_for(home: Path, tmp_path: Path) -> None:
     address = started(home)
     admin = AdminClient({"bootstrap.servers": address})

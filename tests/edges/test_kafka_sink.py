@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import math
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from holdfast.clients.kafka import Access
 from holdfast.clients.kafka_messages import read_committed_rows
@@ -25,18 +26,21 @@ from holdfast.sinks.kafka import KafkaSink
 from holdfast.testing import SinkSuite, Target, epochs
 from holdfast.testing.epochs import FLOW, SCHEMA, expected, feed, publish_after, record, segments
 
+KAFKA_S_MAX = 30
 SETTLE_S = 2  # a commit is seen some moments after it was confirmed
 MakeTopic = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def records() -> str:
+def records(kafka: str) -> Iterator[str]:
     """A records topic of the module's own: transactions that tests leave open hold up nobody else."""
-    return f"test-records-{uuid.uuid4().hex}"
+    name, admin = f"test-records-{uuid.uuid4().hex}", AdminClient({"bootstrap.servers": kafka})
+    yield name
+    admin.delete_topics([name])[name].result(KAFKA_S_MAX)
 
 
 class TestTopic(SinkSuite):
-    tears = 6
+    tears = 4
 
     @pytest.fixture(autouse=True)
     def _cluster(self, kafka: str, topic: MakeTopic, records: str) -> None:
@@ -252,6 +256,19 @@ def test_a_topic_that_is_not_there_is_not_made(kafka: str, records: str) -> None
     sink = KafkaSink(kafka_sink(kafka, f"test-{uuid.uuid4().hex}", records=records), SCHEMA)
     with pytest.raises(SinkError, match="there is no topic"):
         sink.open(FLOW, 0, 1)
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
+    kafka: str, topic: MakeTopic, records: str, directory: Path
+) -> None:
+    name = topic()
+    sink = KafkaSink(kafka_sink(kafka, name, records=records), SCHEMA)
+    feed(sink, directory, generation=1)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.delete_topics([name])[name].result(KAFKA_S_MAX)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(KAFKA_S_MAX)
+    with pytest.raises(SinkError, match="made anew after epoch 4"):
+        sink.open(FLOW, 0, 2)
 
 
 def test_a_message_that_the_topic_does_not_take_is_said_and_nothing_is_seen(

@@ -106,7 +106,11 @@ def test_while_stages_are_busy_the_next_item_grows_instead_of_there_being_more(
     put(kafka, name, *numbered(1))
     busy = replace(NOTHING, unread=limits.KAFKA_ITEMS_UNREAD_MAX)
     assert source(kafka, name).next(busy, Limits()) == []
-    assert len(source(kafka, name).next(NOTHING, Limits())) == 1
+    (item,) = source(kafka, name).next(NOTHING, Limits())
+    put(kafka, name, *numbered(2))
+    assert source(kafka, name).next(replace(busy, number=1, last=item), Limits()) == []
+    without_rows = replace(busy, number=1, last=replace(item, rows=0))
+    assert len(source(kafka, name).next(without_rows, Limits())) == 1
 
 
 def test_transactions_leave_gaps_and_only_what_is_decided_is_taken(
@@ -200,6 +204,8 @@ def test_what_was_deleted_when_it_was_planned_is_never_read_as_less(
     assert (found.identity, found.rows, found.body["lost"]) == (item.identity, 1, {"0": [0, 3]})
     assert gap.as_found(found) == found
     assert numbers(spark, gap, [found]) == [3]
+    delete_before(kafka, name, 4)
+    assert gap.as_found(found).body["lost"] == {"0": [0, 4]}
     assert source(kafka, name).as_found(item) == item
 
 

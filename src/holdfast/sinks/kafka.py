@@ -99,20 +99,15 @@ class KafkaSink:
         """Fence every older opening of the topic, then say what is the last record of it."""
         self._opening = None
         with self._explained("open"):
-            self._check_topic()
+            topic_id = self._topic_id()
             self._records.prepare()
-            kafka_record.refuse_unless_ours(self._records.glance(), flow, generation, str(self))
+            kafka_record.refuse_unless_ours(self._records.glance(), flow, generation, topic_id, str(self))
             producer = self._access.producer(f"holdfast.{self._topic}")
             producer.init_transactions(limits.KAFKA_OUTAGE_MS_MAX / 1000)
             found = self._records.read()
-            kafka_record.refuse_unless_ours(found, flow, generation, str(self))
-            held = Held(
-                flow,
-                new_attempt_id(),
-                generation,
-                found.start if found else start,
-                found.last if found else None,
-            )
+            kafka_record.refuse_unless_ours(found, flow, generation, topic_id, str(self))
+            first, last = (found.start, found.last) if found else (start, None)
+            held = Held(flow, new_attempt_id(), generation, first, topic_id, last)
             producer.begin_transaction()
             self._put(producer, held)
             self._commit(producer)
@@ -142,10 +137,10 @@ class KafkaSink:
 
     # Opening
 
-    def _check_topic(self) -> None:
-        """The topic is the user's to make: how many partitions it has is a decision."""
+    def _topic_id(self) -> str:
+        """Which topic it is. It is the user's to make: how many partitions it has is a decision."""
         try:
-            self._cluster.patiently(lambda: self._cluster.described(self._topic))
+            return self._cluster.patiently(lambda: self._cluster.described(self._topic))[0]
         except NoTopic as missing:
             raise SinkError(
                 f"there is no {self}",

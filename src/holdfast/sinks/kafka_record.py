@@ -44,6 +44,7 @@ class Held:
     claim: str  # the opening that may publish
     generation: int
     start: int  # the first epoch that the target was to be given
+    topic_id: str  # of the target, by which Kafka tells it from another one of the same name
     last: SinkRecord | None
 
     def to_bytes(self) -> bytes:
@@ -56,10 +57,11 @@ class Held:
         """Read what `to_bytes` wrote."""
         fields = json.loads(stored)
         last = SinkRecord.from_json(fields["last"]) if fields["last"] else None
-        return cls(fields["flow"], fields["claim"], fields["generation"], fields["start"], last)
+        names = ("flow", "claim", "generation", "start", "topic_id")
+        return cls(**{name: fields[name] for name in names}, last=last)
 
 
-def refuse_unless_ours(held: Held | None, flow: str, generation: int, where: str) -> None:
+def refuse_unless_ours(held: Held | None, flow: str, generation: int, topic_id: str, where: str) -> None:
     """Stop before anything is changed, so that a mistake fences nobody."""
     if held is None:
         return
@@ -67,6 +69,12 @@ def refuse_unless_ours(held: Held | None, flow: str, generation: int, where: str
         raise other_flow(held.flow, flow)
     if held.generation > generation:
         raise fenced(held, generation, where)
+    if held.last is not None and held.topic_id != topic_id:
+        raise SinkError(
+            f"{where} was deleted and made anew after epoch {held.last.epoch} was published",
+            operation="open",
+            hint="What was published is gone. To start anew, use a new topic and a new work directory.",
+        )
 
 
 def fenced(by: Held, generation: int, where: str) -> FencedError:

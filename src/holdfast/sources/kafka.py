@@ -48,9 +48,8 @@ class Kafka(Source):
         self._access = Access(description.servers, description.options)
         self._cluster = Cluster(self._access)
         self._complaints = Complaints(name, description.topic, description.on_lost)
-        self._payloads = Payloads(
-            self._complaints, description, declared, arrow_schema(f"source {name!r}", declared)
-        )
+        arrow = arrow_schema(f"source {name!r}", declared)
+        self._payloads = Payloads(self._complaints, description, declared, arrow, self._access, self._group)
         self._away_since: float | None = None
         _check_names(name, self._payloads.schema)
 
@@ -59,8 +58,12 @@ class Kafka(Source):
         return self._payloads.schema
 
     def next(self, after: Taken, most: Limits) -> list[Item]:
-        """The offsets after the last item, in as many items as an epoch's bound asks for."""
-        room = min(most.items, limits.KAFKA_ITEMS_UNREAD_MAX - after.unread)
+        """The offsets after the last item, in as many items as an epoch's bound asks for.
+
+        An item without rows waits for one with rows before a stage reads it, so it never stands in the way of one.
+        """
+        empty = after.last is not None and not after.last.rows
+        room = min(most.items, max(limits.KAFKA_ITEMS_UNREAD_MAX - after.unread, int(empty)))
         bounds = self._looked(after.last) if room > 0 else None
         if bounds is None:
             return []
@@ -70,7 +73,7 @@ class Kafka(Source):
             item = self._item(after.number + len(found), position, lost, bounds)
             slices = kafka_slices.from_json(item.body["slices"])
             pins = after.last is None and not found and self._description.start == "latest"
-            if not (item.rows or lost or pins):
+            if not (item.rows or pins):
                 break
             found.append(item)
             position, lost = {part.partition: part.stop for part in slices}, []
@@ -91,16 +94,16 @@ class Kafka(Source):
             return item
         gone = [Slice(old.partition, old.start, new.start) for old, new in zip(slices, kept, strict=True)]
         before = kafka_slices.from_json(item.body.get("lost", {}))
-        body = _body(bounds.topic_id, kept, [*before, *gone])
+        body = _body(bounds.topic_id, kept, kafka_slices.joined([*before, *gone]))
         return Item(item.identity, kafka_slices.offsets_in(kept), item.bytes, body)
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The messages of items."""
-        return self._payloads.rows(spark, self._access, self._group, self._tasks(items))
+        return self._payloads.rows(spark, self._tasks(items))
 
     def quarantined(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The malformed messages of items."""
-        return self._payloads.malformed(spark, self._access, self._group, self._tasks(items))
+        return self._payloads.malformed(spark, self._tasks(items))
 
     def commit(self, last: Item) -> None:
         """Tell a consumer group how far the flow is, for those who watch lags; nothing reads it, and nobody waits."""

@@ -111,29 +111,27 @@ class Payloads:
     description: KafkaSource
     declared: t.StructType  # the columns of the payload
     arrow: pa.Schema  # the same, as Arrow has them
+    access: Access
+    group: str
 
     @property
     def schema(self) -> t.StructType:
         """The columns of the payload and those about the message."""
         return t.StructType([*self.declared.fields, *self._about().fields])
 
-    def rows(
-        self, spark: SparkSession, access: Access, group: str, tasks: Sequence[Sequence[Slice]]
-    ) -> DataFrame:
+    def rows(self, spark: SparkSession, tasks: Sequence[tuple[Slice, ...]]) -> DataFrame:
         """The rows of slices."""
         if not tasks:
             return spark.createDataFrame([], self.schema)
         if self.description.payload == "json":
-            return self._frames().kept(self._parsed(spark, access, group, tasks))
-        return self._messages(spark, access, group, tasks, self.schema)
+            return self._frames().kept(self._parsed(spark, tasks))
+        return self._messages(spark, tasks, self.schema)
 
-    def malformed(
-        self, spark: SparkSession, access: Access, group: str, tasks: Sequence[Sequence[Slice]]
-    ) -> DataFrame:
+    def malformed(self, spark: SparkSession, tasks: Sequence[tuple[Slice, ...]]) -> DataFrame:
         """The messages that are no JSON object of the declared columns."""
         if not tasks:
             return spark.createDataFrame([], QUARANTINED)
-        return self._frames().aside(self._parsed(spark, access, group, tasks))
+        return self._frames().aside(self._parsed(spark, tasks))
 
     def _about(self) -> t.StructType:
         metadata = _METADATA if self.description.metadata else []
@@ -147,12 +145,10 @@ class Payloads:
         source, carried = self.complaints.source, tuple(self._about().names)
         return TextFrames(source, lines, self.declared, _HINT, carried)
 
-    def _parsed(
-        self, spark: SparkSession, access: Access, group: str, tasks: Sequence[Sequence[Slice]]
-    ) -> DataFrame:
+    def _parsed(self, spark: SparkSession, tasks: Sequence[tuple[Slice, ...]]) -> DataFrame:
         """A payload that is no UTF-8 is shown in hexadecimal digits, which are no JSON object."""
         columns = {field.name: field for field in [*BYTES, *_PLACE, *self._about()]}
-        messages = self._messages(spark, access, group, tasks, t.StructType(list(columns.values())))
+        messages = self._messages(spark, tasks, t.StructType(list(columns.values())))
         value, text = f.col(VALUE), f.col(VALUE).cast("string")
         where = f.concat_ws("/", f.lit(self.description.topic), f.col("_partition"), f.col("_offset"))
         line = f.when(f.is_valid_utf8(text) | value.isNull(), text).otherwise(f.hex(value))
@@ -160,18 +156,11 @@ class Payloads:
         return self._frames().json(messages.select(where.alias(FILE), line.alias(LINE), *about))
 
     def _messages(
-        self,
-        spark: SparkSession,
-        access: Access,
-        group: str,
-        tasks: Sequence[Sequence[Slice]],
-        columns: t.StructType,
+        self, spark: SparkSession, tasks: Sequence[tuple[Slice, ...]], columns: t.StructType
     ) -> DataFrame:
         opened = Opened(self.complaints, self.arrow) if self.description.payload == "arrow" else None
-        names = tuple(
-            name for name in columns.names if name in _ARROW.names and (name != VALUE or not opened)
-        )
-        task = ReadSlices(self.complaints, access, group, tuple(map(tuple, tasks)), names, opened)
+        names = tuple(self._about().names if opened else columns.names)
+        task = ReadSlices(self.complaints, self.access, self.group, tuple(tasks), names, opened)
         return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(task, columns)
 
 
@@ -183,7 +172,7 @@ class ReadSlices:
     access: Access
     group: str
     tasks: tuple[tuple[Slice, ...], ...]
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # what is wanted of each message
     opened: Callable[[pa.RecordBatch, Sequence[str]], Iterator[pa.RecordBatch]] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
