@@ -101,7 +101,7 @@ def test_tasks_copy_a_large_epoch_and_leave_nothing_behind(
 ) -> None:
     write_files(tmp_path / "in", FILES)
     flow_of(tmp_path, postgres).run(tmp_path / "work", until_idle=True, spark=spark)
-    assert len(by_tasks) == 6
+    assert len(by_tasks) == 3
     assert all(len(task.shares) == 2 for task in by_tasks)
     check(spark, postgres, 3)
     assert staged(postgres) == 0
