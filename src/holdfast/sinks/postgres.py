@@ -70,7 +70,7 @@ _END = sa.text("""
 class Postgres(Database):
     """One table of a database on a server."""
 
-    failures = (sa.exc.SQLAlchemyError, adbc_driver_manager.Error, pa.ArrowException)
+    failures = (sa.exc.SQLAlchemyError, adbc_driver_manager.Error, pa.ArrowException, OSError)
 
     def __init__(self, url: str, table: str, spark: SparkSession | None = None) -> None:
         self._url = sa.make_url(url)
@@ -119,7 +119,7 @@ class Postgres(Database):
                     operation="plan",
                     hint="Give the table, or the column, a shorter name.",
                 )
-        taken = sorted(_TAKEN.intersection(columns)) or [name for name in columns if not name]
+        taken = [name for name in columns if name in _TAKEN or not name or "\0" in name]
         if taken or self._table == table_record.NAME:
             raise PlanError(
                 f"{(taken or [self._table])[0]!r} cannot be a name of yours in PostgreSQL",
