@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-policies bench-recovery clean
+.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -61,6 +61,11 @@ bench-windows: $(READY) ## windowed aggregates against Spark's own (JSON=FILE wr
 
 bench-join: $(READY) ## an interval join of two streams against Spark's own (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench join $(if $(JSON),--json $(JSON))
+
+bench-edges: $(READY) ## sinks against Spark's own ways to write there (JSON=FILE writes the figures)
+	@$(BIN)/python scripts/services start postgres
+	@eval "$$($(BIN)/python scripts/services env postgres)" && \
+		HOLDFAST_JDBC_JAR="$$($(BIN)/python scripts/services jdbc)" $(BIN)/holdfast bench edges $(if $(JSON),--json $(JSON))
 
 bench-policies: $(READY) ## what every recovery policy costs, relative to gap (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench policies $(if $(JSON),--json $(JSON))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import shutil
 import signal
@@ -12,7 +11,7 @@ import struct
 import uuid
 from pathlib import Path
 
-from serving import place
+from serving import maven, place
 from serving.place import Unavailable
 from serving.service import Service
 
@@ -57,7 +56,7 @@ class Kafka(Service):
     polite_end = signal.SIGTERM
 
     def prepare(self, port: int) -> list[str]:
-        jars = fetch_jars()
+        jars = maven.fetch(POM, self.name)
         java = [find_java(), *JVM, f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"]
         java += ["-cp", f"{jars}/*"]
         properties = self.home / "server.properties"
@@ -111,24 +110,3 @@ def find_java() -> str:
     if not java:
         raise Unavailable("no java: run scripts/setup")
     return java
-
-
-def fetch_jars() -> Path:
-    """The broker's jars, kept in the checkout for every instance, under a name that follows from the pom."""
-    mark = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    jars = place.HOME / "kafka" / "lib" / mark
-    if jars.exists():
-        return jars
-    if not shutil.which("mvn"):
-        place.install("maven", "no mvn")
-    partial = jars.with_name(f"{mark}.{os.getpid()}")
-    try:
-        place.run(
-            "mvn", "-q", "-B", "-f", POM, "dependency:copy-dependencies", "-DincludeScope=runtime",
-            f"-DoutputDirectory={partial}", what="mvn",
-        )  # fmt: skip
-        if not jars.exists():
-            partial.rename(jars)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return jars

@@ -21,7 +21,7 @@ from edges.tables import PAIRS, Fed, read, run, staged
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, SinkError
 from holdfast.runtime.healing import until_healed
-from holdfast.sinks import postgres_engine
+from holdfast.sinks import postgres_engine, reading
 from holdfast.sinks.table import TableSink
 from holdfast.testing.epochs import (
     FLOW,
@@ -227,6 +227,29 @@ def test_a_connection_lost_before_the_commit_heals_and_shows_nothing(
         assert caught.value.heals
         assert values(postgres) == []
         assert staged(postgres) == 0 or key is None
+    publish_after(sink, None, directory, generation=1)
+    assert values(postgres) == expected()
+
+
+@KEYS
+def test_a_connection_lost_in_the_middle_of_the_rows_heals_and_shows_nothing(
+    postgres: str, directory: Path, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...] | None
+) -> None:
+    sink = table(postgres, key)
+    sink.open(FLOW, 0, 1)
+    batches = reading.batches
+
+    def cut(*given: object) -> Iterator[object]:
+        for batch in batches(*given):  # type: ignore[arg-type]
+            yield batch
+            end_sessions(postgres)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "batches", cut)
+        with pytest.raises(SinkError, match="server closed the connection|terminating connection") as caught:
+            sink.publish(record(0), segments(directory, 0))
+    assert caught.value.heals
+    assert values(postgres) == []
     publish_after(sink, None, directory, generation=1)
     assert values(postgres) == expected()
 

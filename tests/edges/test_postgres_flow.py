@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from batch import assert_same_rows, batch, write_files
 from edges.tables import run, staged
+from holdfast.bench import edges
+from holdfast.bench.edges_contract import Where
 from holdfast.core import crashpoints, limits
 from holdfast.sinks import postgres_tasks
 from holdfast.sinks.postgres_tasks import StagingTask
@@ -101,7 +103,7 @@ def test_tasks_copy_a_large_epoch_and_leave_nothing_behind(
 ) -> None:
     write_files(tmp_path / "in", FILES)
     flow_of(tmp_path, postgres).run(tmp_path / "work", until_idle=True, spark=spark)
-    assert len(by_tasks) == 6
+    assert len(by_tasks) == 3
     assert all(len(task.shares) == 2 for task in by_tasks)
     check(spark, postgres, 3)
     assert staged(postgres) == 0
@@ -122,3 +124,14 @@ def test_what_a_task_cannot_copy_is_said_as_if_the_driver_had(
     assert by_tasks
     assert run(postgres, "select count(*) from firsts") == [(0,)]
     assert staged(postgres) == 0
+
+
+def test_the_benchmark_of_sinks_runs(spark: SparkSession, tmp_path: Path, postgres: str) -> None:
+    """Without Spark's driver for PostgreSQL, which the session has to be started with."""
+    report = edges.run(
+        tmp_path / "edges.json", where=Where(postgres), directory=tmp_path / "data", quick=True, spark=spark
+    )
+    names = {figure.name for figure in report.figures}
+    assert {"parquet_vs_spark", "exactly_once_over_plain", "staging_over_direct"} <= names
+    assert str(urlsplit(postgres).password) not in (tmp_path / "edges.json").read_text()
+    assert run(postgres, "select count(*) from pg_namespace where nspname like 'bench\\_%'") == [(0,)]

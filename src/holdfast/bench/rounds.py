@@ -39,9 +39,11 @@ class Size:
 
 
 @contextmanager
-def measuring(report: Report, spark: SparkSession | None, json_path: Path | None) -> Iterator[SparkSession]:
+def measuring(
+    report: Report, spark: SparkSession | None, json_path: Path | None, conf: dict[str, str] | None = None
+) -> Iterator[SparkSession]:
     """Give a session to measure in; then show what the report holds and, if told where, write it."""
-    session = spark or peers_spark.session()
+    session = spark or peers_spark.session(conf)
     try:
         yield session
     finally:

@@ -70,7 +70,7 @@ _END = sa.text("""
 class Postgres(Database):
     """One table of a database on a server."""
 
-    failures = (sa.exc.SQLAlchemyError, adbc_driver_manager.Error, pa.ArrowException)
+    failures = (sa.exc.SQLAlchemyError, adbc_driver_manager.Error, pa.ArrowException, OSError)
 
     def __init__(self, url: str, table: str, spark: SparkSession | None = None) -> None:
         self._url = sa.make_url(url)
@@ -119,7 +119,7 @@ class Postgres(Database):
                     operation="plan",
                     hint="Give the table, or the column, a shorter name.",
                 )
-        taken = sorted(_TAKEN.intersection(columns)) or [name for name in columns if not name]
+        taken = [name for name in columns if name in _TAKEN or not name or "\0" in name]
         if taken or self._table == table_record.NAME:
             raise PlanError(
                 f"{(taken or [self._table])[0]!r} cannot be a name of yours in PostgreSQL",
@@ -134,7 +134,7 @@ class Postgres(Database):
 
     def columns(self, tx: Connection) -> dict[str, Column]:
         """The columns of the table by name."""
-        found = tx.execute(_COLUMNS, {"name": self._room().table})
+        found = tx.execute(_COLUMNS, {"name": self.room().table})
         return {name: Column(declared, bool(needed)) for name, declared, needed in found}
 
     def keeps(self, declared: str, kind: pa.DataType) -> bool:
@@ -146,12 +146,12 @@ class Postgres(Database):
         if not self._has_key(tx, key):
             name, columns = quoted(f"holdfast_key_{_digest(self._table)}"), ", ".join(map(quoted, key))
             tx.exec_driver_sql(
-                f"CREATE UNIQUE INDEX {name} ON {self._room().table} ({columns}) NULLS NOT DISTINCT"
+                f"CREATE UNIQUE INDEX {name} ON {self.room().table} ({columns}) NULLS NOT DISTINCT"
             )
 
     def _has_key(self, tx: Connection, key: Sequence[str]) -> bool:
         indexes: dict[int, set[tuple[str, bool]]] = {}
-        for index, column, tells_nulls in tx.execute(_INDEXES, {"name": self._room().table}):
+        for index, column, tells_nulls in tx.execute(_INDEXES, {"name": self.room().table}):
             indexes.setdefault(index, set()).add((column, tells_nulls))
         return {(name, True) for name in key} in indexes.values()
 
@@ -217,14 +217,15 @@ class Postgres(Database):
 
     def staged(self, epoch: Epoch) -> AbstractContextManager[Staged]:
         """The rows where they can be moved from, or nothing if they can go straight into the table."""
-        return staged_rows(self, self._room(), epoch, self._spark)
+        return staged_rows(self, self.room(), epoch, self._spark)
 
     def clear_staging(self) -> None:
         """Remove what openings of the table left behind."""
         with self.write() as tx:
-            self._room().clear(tx, of_all=True)
+            self.room().clear(tx, of_all=True)
 
-    def _room(self) -> Room:
+    def room(self) -> Room:
+        """Where this opening stages rows."""
         table = f"{quoted(str(self._schema))}.{quoted(self._table)}"
         info = postgres_engine.conninfo(self._url, _application(self._claim))
         return Room(

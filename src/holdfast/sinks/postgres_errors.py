@@ -10,6 +10,7 @@ import adbc_driver_manager
 
 from holdfast.core.errors import SinkError
 from holdfast.sinks.postgres_engine import diagnosis, is_lost
+from holdfast.storage import atomic
 
 _NOTHING_LOST = "Nothing was lost: what is not published is offered again."
 
@@ -52,7 +53,8 @@ def explained(
     """The error for whatever came up from the driver."""
     cause = getattr(error, "orig", None) or error
     if not isinstance(cause, adbc_driver_manager.Error):
-        return _failed(str(cause), where, secret, operation, epoch, heals=False, hint=None)
+        hint = atomic.hint_for(cause) if isinstance(cause, Exception) else None
+        return _failed(str(cause), where, secret, operation, epoch, heals=False, hint=hint)
     said = diagnosis(cause)
     state = cause.sqlstate or ""
     if state == "22021" and _NUL.search(str(cause)):

@@ -1,8 +1,9 @@
 """How the rows of an epoch get into a table of PostgreSQL: straight, or through staging.
 
-Rows that are appended are copied straight into the table, inside the transaction: nothing is written twice. Rows that
-are upserted are copied into staging first, and moved from there in the order of their keys, which keeps the pages of
-the index at hand. Large epochs are copied into staging by tasks.
+Rows that are appended are copied straight into the table, inside the transaction: nothing is written twice, which no
+number of tasks makes up for, since what is staged is moved by one session. Rows that are upserted are copied into
+staging first, and moved from there in the order of their keys, which keeps the pages of the index at hand. Tasks stage
+large epochs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from holdfast.sinks.postgres_copy import (
     staged_name,
 )
 from holdfast.sinks.postgres_engine import Session, quoted
-from holdfast.sinks.postgres_tasks import StagingTask, shared_out, stage_by_tasks
+from holdfast.sinks.postgres_tasks import Shares, StagingTask, shared_out, stage_by_tasks
 
 _SORT_MEMORY = (
     f"SELECT set_config('work_mem', '{limits.SINK_CACHE_BYTES_MAX // 1024}', true) "
@@ -58,10 +59,18 @@ class Target(Protocol):
 @contextmanager
 def staged_rows(target: Target, room: Room, epoch: Epoch, spark: SparkSession | None) -> Iterator[Staged]:
     """The rows where they can be moved from, for as long as they are needed there."""
-    shares = shared_out(epoch.segments, spark)
-    if not epoch.segments or (epoch.key is None and not shares):
+    if not epoch.segments or epoch.key is None:
         yield Straight(target, room, epoch)
         return
+    with through_staging(target, room, epoch, spark, shared_out(epoch.segments, spark)) as staged:
+        yield staged
+
+
+@contextmanager
+def through_staging(
+    target: Target, room: Room, epoch: Epoch, spark: SparkSession | None, shares: Shares
+) -> Iterator[Staged]:
+    """The rows in staging tables, copied by tasks if there are shares for them."""
     _have_schema(target)
     with target.write() as tx:
         room.clear(tx)

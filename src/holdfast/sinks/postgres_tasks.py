@@ -25,6 +25,9 @@ from holdfast.spark.epoch import SparkJobError, run_tagged
 from holdfast.spark.session import cores
 from holdfast.spark.task import RESULT, inside_task, result_row, task_name
 
+# Numbered segments, by task.
+Shares = tuple[tuple[tuple[int, Path], ...], ...]
+
 
 @dataclass(frozen=True)
 class StagingTask:
@@ -32,7 +35,7 @@ class StagingTask:
 
     room: Room
     cast: Cast
-    shares: tuple[tuple[tuple[int, Path], ...], ...]  # numbered segments, by task
+    shares: Shares
     orders: Orders = field(default_factory=crashpoints.standing)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,15 +57,18 @@ class StagingTask:
         return name
 
 
-def shared_out(
-    segments: Sequence[Path], spark: SparkSession | None
-) -> tuple[tuple[tuple[int, Path], ...], ...]:
-    """The segments of a large epoch, numbered, a share for each task; nothing if tasks would not pay."""
-    if spark is None or len(segments) < 2 or reading.rows_in(segments) < limits.SINK_TASKS_ROWS_MIN:
+def shared_out(segments: Sequence[Path], spark: SparkSession | None) -> Shares:
+    """The segments of a large epoch, a share for each task; nothing if tasks would not pay."""
+    if spark is None or reading.rows_in(segments) < limits.SINK_TASKS_ROWS_MIN:
         return ()
-    numbered = list(enumerate(segments))
-    tasks = min(len(numbered), cores(spark))
-    return tuple(tuple(numbered[part::tasks]) for part in range(tasks)) if tasks > 1 else ()
+    return dealt(segments, cores(spark))
+
+
+def dealt(segments: Sequence[Path], hands: int) -> Shares:
+    """Numbered segments dealt out; nothing if there is nobody to share with."""
+    tasks = min(len(segments), hands)
+    numbered = tuple(enumerate(segments))
+    return tuple(numbered[part::tasks] for part in range(tasks)) if tasks > 1 else ()
 
 
 def stage_by_tasks(spark: SparkSession, task: StagingTask) -> list[str]:

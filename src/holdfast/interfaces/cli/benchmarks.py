@@ -56,6 +56,35 @@ def join(json_path: JsonFile = None, quick: Quick = False) -> None:
 
 
 @app.command()
+def edges(
+    json_path: JsonFile = None,
+    quick: Quick = False,
+    postgres: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOLDFAST_TEST_POSTGRES", show_envvar=True, help="A database that tables can be made in."
+        ),
+    ] = None,
+    jdbc: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="HOLDFAST_JDBC_JAR",
+            show_envvar=True,
+            exists=True,
+            dir_okay=False,
+            help="PostgreSQL's driver for Java: `scripts/services jdbc` fetches it. Without it Spark's side is left out.",
+        ),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only this target; may be given again.")] = None,
+) -> None:
+    """Every sink beside the plain Spark way to write the same rows: PostgreSQL (append, upsert) and Parquet."""
+    from holdfast.bench import edges as bench
+    from holdfast.bench.edges_contract import Where
+
+    bench.run(json_path, where=Where(postgres, jdbc), only=only or (), quick=quick)
+
+
+@app.command()
 def policies(json_path: JsonFile = None, quick: Quick = False) -> None:
     """The same flow under every recovery policy: time, CPU and bytes relative to `gap()`."""
     from holdfast.bench import policies as bench
