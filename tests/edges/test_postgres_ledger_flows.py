@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -133,8 +134,6 @@ def status_of(home: Path, password: str) -> int:
     command = [sys.executable, "-c", program, "epochs", "totals", "--work-dir", str(home / "work"), "--json"]
     env = {**os.environ, PASSWORD_VARIABLE: password}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    import json
-
     return int(json.loads(done.stdout)["head"])
 
 
@@ -173,7 +172,9 @@ def no_secret_on_a_command_line(guard: Guard, password: str) -> bool:
     return bool(lines) and not any(password.encode() in line for line in lines)
 
 
-def test_a_database_that_refuses_schemas_is_told_as_it_is(own_server: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_database_that_refuses_schemas_is_told_as_it_is(
+    own_server: tuple[Path, str], tmp_path: Path
+) -> None:
     from holdfast.ledger.ledger import Ledger
     from holdfast.ledger.location import chosen
 
