@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -133,8 +134,6 @@ def status_of(home: Path, password: str) -> int:
     command = [sys.executable, "-c", program, "epochs", "totals", "--work-dir", str(home / "work"), "--json"]
     env = {**os.environ, PASSWORD_VARIABLE: password}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    import json
-
     return int(json.loads(done.stdout)["head"])
 
 

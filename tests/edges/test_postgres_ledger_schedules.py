@@ -14,7 +14,7 @@ from sim.real_ledger import RealLedger
 from sim.test_schedules import assert_both_answer_alike
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_ledger_in_postgres_takes_the_same_steps(
     seed: int,
     tmp_path: Path,

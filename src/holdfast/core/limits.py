@@ -94,7 +94,7 @@ LEDGER_CONNECT_MS_MAX = 5_000
 LEDGER_RETRY_MS = 100
 
 # How often one thread of a process looks whether the ledger has changed, where it is not told; how long it waits at a
-# time to be told; and how long it does not wake the loops again after it has: other processes write often.
+# time to be told; and how long it lets the loops rest before it wakes them again: other processes write often.
 NEWS_LOOK_MS = 20
 NEWS_WAIT_MS = 200
 NEWS_REST_MS = 100

@@ -139,7 +139,7 @@ def _split(text: str) -> tuple[str, str | None]:
         raise _refused("the URL of the ledger cannot be read") from None
     if url.drivername != _SCHEME:
         raise _refused(f"a ledger cannot be in {url.get_backend_name()!r}")
-    if not url.host or not url.database:
+    if not _host(url) or not url.database:
         raise _refused("the URL of the ledger does not name a host and a database")
     secrets = sorted(_SECRETS & url.query.keys())
     if secrets:
@@ -158,9 +158,14 @@ def _refused(what: str) -> LedgerError:
     )
 
 
-def _place(url: str) -> tuple[str | None, int, str | None]:
-    parsed = sa.make_url(url)
-    return parsed.host, parsed.port or 5432, parsed.database
+def _host(url: URL) -> str | tuple[str, ...] | None:
+    """The server, which may also stand among the options: there it may be a socket, or several servers."""
+    return url.host or url.query.get("host")
+
+
+def _place(text: str) -> tuple[object, int, str | None]:
+    url = sa.make_url(text)
+    return _host(url), url.port or 5432, url.database
 
 
 def _schema_of(flow: str) -> str:

@@ -159,7 +159,8 @@ class Postgres:
 
     def watch(self) -> PostgresWatch:
         """Hear of commits from now on."""
-        return PostgresWatch(self._location)
+        _, address = self._engine.dialect.create_connect_args(self._location.address)
+        return PostgresWatch({**address, **_connect_arguments(self._location)}, self._location.schema)
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -216,8 +217,9 @@ class Postgres:
 class PostgresWatch:
     """Listens on a connection of its own. What was said while there was none is taken for news."""
 
-    def __init__(self, location: InPostgres) -> None:
-        self._location = location
+    def __init__(self, address: Mapping[str, Any], channel: str) -> None:
+        self._address = address
+        self._channel = channel
         self._link: psycopg.Connection[Any] | None = None
 
     def wait(self, seconds: float) -> bool:
@@ -243,10 +245,8 @@ class PostgresWatch:
         import psycopg
         from psycopg import sql
 
-        place = self._location
-        address = place.address.set(drivername="postgresql").render_as_string(hide_password=False)
-        link = psycopg.connect(address, autocommit=True, **_connect_arguments(place))
-        link.execute(sql.SQL("LISTEN {}").format(sql.Identifier(place.schema)))
+        link = psycopg.connect(autocommit=True, **self._address)
+        link.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         return link
 
 

@@ -28,6 +28,7 @@ class News:
         self._version = 0
         self._written = 0  # by this process
         self._hears = False
+        self._to_ring, self._ring_at = False, 0.0  # whether, and not before when
         self._closed = Event()
         self._thread: Thread | None = None
         ledger.on_commit(self._wrote)
@@ -76,14 +77,15 @@ class News:
                 watch.close()
 
     def _hear(self, watch: Watch) -> None:
-        before = self._written
-        changed = watch.wait(limits.NEWS_WAIT_MS / 1000)
+        before, rest = self._written, self._ring_at - time.monotonic()
+        changed = watch.wait(max(0.0, rest) if self._to_ring else limits.NEWS_WAIT_MS / 1000)
         with self._lock:
             self._version += changed or not self._hears
             self._hears = True
-        if changed and self._written == before:
+        self._to_ring = self._to_ring or (changed and self._written == before)
+        if self._to_ring and time.monotonic() >= self._ring_at:
+            self._to_ring, self._ring_at = False, time.monotonic() + limits.NEWS_REST_MS / 1000
             self._ring()
-            self._closed.wait(limits.NEWS_REST_MS / 1000)
 
 
 class Outlook:
