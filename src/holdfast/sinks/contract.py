@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from holdfast.core.errors import FencedError, SinkError
 
@@ -75,6 +75,36 @@ class Sink(Protocol):
     def close(self) -> None:
         """Let go of the target; the record stays in it."""
         ...
+
+
+class Opened(Protocol):
+    """An opening of a target: what it was opened by and for."""
+
+    @property
+    def flow(self) -> str: ...
+    @property
+    def branch(self) -> int: ...
+    @property
+    def generation(self) -> int: ...
+
+
+Opening = TypeVar("Opening", bound=Opened)
+
+
+def opened_for(opening: Opening | None, record: SinkRecord, where: object) -> Opening:
+    """The opening, if it was made for what the record says."""
+    if opening is None:
+        raise SinkError(f"{where} is not open", operation="publish", epoch=record.epoch)
+    if record.flow != opening.flow:
+        raise other_flow(opening.flow, record.flow)
+    if record.generation != opening.generation or record.branch > opening.branch:
+        raise _refused(
+            record,
+            f"{where} was opened by generation {opening.generation} for branch {opening.branch}; "
+            f"the epoch is of generation {record.generation} and branch {record.branch}",
+            "Open the sink again after a fail-over or a rollback.",
+        )
+    return opening
 
 
 def admit(last: SinkRecord | None, new: SinkRecord, *, start: int = 0) -> Literal["publish", "already"]:

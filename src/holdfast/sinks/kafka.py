@@ -26,7 +26,7 @@ from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.core.ids import new_attempt_id
 from holdfast.flow import kafka as flow_kafka
 from holdfast.sinks import kafka_record, reading
-from holdfast.sinks.contract import SinkRecord, admit, other_flow
+from holdfast.sinks.contract import SinkRecord, admit, opened_for
 from holdfast.sinks.kafka_payload import Encoding
 from holdfast.sinks.kafka_record import Held, Records
 
@@ -72,6 +72,14 @@ class _Opening:
     held: Held
     branch: int
 
+    @property
+    def flow(self) -> str:
+        return self.held.flow
+
+    @property
+    def generation(self) -> int:
+        return self.held.generation
+
 
 class KafkaSink:
     """Publishes each epoch into one topic."""
@@ -116,7 +124,7 @@ class KafkaSink:
 
     def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
         """Write the rows of one epoch, once; an epoch without rows is only recorded."""
-        opening = self._opened_for(record)
+        opening = opened_for(self._opening, record, self)
         held = opening.held
         if admit(held.last, record, start=held.start) == "already":
             return
@@ -147,23 +155,6 @@ class KafkaSink:
                 operation="open",
                 hint="Make it, with as many partitions as its readers need.",
             ) from missing
-
-    def _opened_for(self, record: SinkRecord) -> _Opening:
-        opening = self._opening
-        if opening is None:
-            raise SinkError(f"{self} is not open", operation="publish", epoch=record.epoch)
-        held = opening.held
-        if record.flow != held.flow:
-            raise other_flow(held.flow, record.flow)
-        if record.generation != held.generation or record.branch > opening.branch:
-            raise SinkError(
-                f"{self} was opened by generation {held.generation} for branch {opening.branch}; "
-                f"the epoch is of generation {record.generation} and branch {record.branch}",
-                operation="publish",
-                epoch=record.epoch,
-                hint="Open the sink again after a fail-over or a rollback.",
-            )
-        return opening
 
     # Transactions
 

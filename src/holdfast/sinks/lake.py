@@ -29,7 +29,7 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, PlanError, SinkError
 from holdfast.flow.lake import DeltaSink, IcebergSink, Settings, package_of, without_secrets
 from holdfast.sinks import reading
-from holdfast.sinks.contract import Sink, SinkRecord, admit, other_flow
+from holdfast.sinks.contract import Sink, SinkRecord, admit, opened_for, other_flow
 from holdfast.storage import atomic
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class LakeSink(Generic[T, S]):
 
     def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
         """Append the rows of one epoch, once; an epoch without rows moves only the record."""
-        opening = self._opened_for(record)
+        opening = opened_for(self._opening, record, self._table)
         filled = [segment for segment in segments if reading.has_rows(segment)]
         with self._explained("publish", record.epoch):
             look = self._admitted(opening, record)
@@ -187,22 +187,6 @@ class LakeSink(Generic[T, S]):
             raise self._fenced(held, opening)
 
     # Publishing
-
-    def _opened_for(self, record: SinkRecord) -> _Opening:
-        opening = self._opening
-        if opening is None:
-            raise SinkError(f"{self._table} is not open", operation="publish", epoch=record.epoch)
-        if record.flow != opening.flow:
-            raise other_flow(opening.flow, record.flow)
-        if record.generation != opening.generation or record.branch > opening.branch:
-            raise SinkError(
-                f"{self._table} was opened by generation {opening.generation} for branch {opening.branch}; "
-                f"the epoch is of generation {record.generation} and branch {record.branch}",
-                operation="publish",
-                epoch=record.epoch,
-                hint="Open the sink again after a fail-over or a rollback.",
-            )
-        return opening
 
     def _admitted(self, opening: _Opening, record: SinkRecord) -> Look[T] | None:
         """The table as it is now, if the epoch is the next one; None if the epoch is there already."""

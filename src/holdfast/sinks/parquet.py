@@ -43,7 +43,7 @@ import pyarrow.parquet as pq
 from holdfast.core import crashpoints
 from holdfast.core.errors import FencedError, HoldfastError, PlanError, SinkError, StorageError
 from holdfast.core.ids import epoch_name, new_attempt_id
-from holdfast.sinks.contract import SinkRecord, admit, other_flow
+from holdfast.sinks.contract import SinkRecord, admit, opened_for, other_flow
 from holdfast.sinks.reading import has_rows
 from holdfast.storage import atomic
 
@@ -72,6 +72,10 @@ class _Opening:
     branch: int
     generation: int
     held: _Held
+
+    @property
+    def flow(self) -> str:
+        return self.held.flow
 
 
 class ParquetSink:
@@ -117,7 +121,7 @@ class ParquetSink:
 
     def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
         """Make the rows of one epoch visible, once; an epoch without rows moves only the record."""
-        opening = self._opened_for(record)
+        opening = opened_for(self._opening, record, self.path)
         if admit(opening.held.last, record, start=opening.held.start) == "already":
             return
         filled = [segment for segment in segments if has_rows(segment)]
@@ -193,22 +197,6 @@ class ParquetSink:
             return None
         newest = max(matches, key=lambda match: int(match[1] or match[2]))
         return _record_of(self.path / newest[0], int(newest[1] or newest[2]))
-
-    def _opened_for(self, record: SinkRecord) -> _Opening:
-        opening = self._opening
-        if opening is None:
-            raise SinkError(f"{self.path} is not open", operation="publish", epoch=record.epoch)
-        if record.flow != opening.held.flow:
-            raise other_flow(opening.held.flow, record.flow)
-        if record.generation != opening.generation or record.branch > opening.branch:
-            raise SinkError(
-                f"{self.path} was opened by generation {opening.generation} for branch {opening.branch}; "
-                f"the epoch is of generation {record.generation} and branch {record.branch}",
-                operation="publish",
-                epoch=record.epoch,
-                hint="Open the sink again after a fail-over or a rollback.",
-            )
-        return opening
 
     def _publish_rows(self, claim: Path, record: SinkRecord, segments: Sequence[Path]) -> None:
         number = epoch_name(record.epoch)

@@ -24,7 +24,7 @@ from holdfast.core import crashpoints
 from holdfast.core.errors import PlanError, SinkError
 from holdfast.core.ids import new_attempt_id
 from holdfast.sinks import reading, table_record
-from holdfast.sinks.contract import SinkRecord, admit, other_flow
+from holdfast.sinks.contract import SinkRecord, admit, opened_for
 from holdfast.sinks.database import Column, Database, Epoch
 from holdfast.sinks.databases import database_of
 from holdfast.sinks.table_record import Claim
@@ -34,6 +34,14 @@ from holdfast.sinks.table_record import Claim
 class _Opening:
     claim: Claim
     branch: int
+
+    @property
+    def flow(self) -> str:
+        return self.claim.flow
+
+    @property
+    def generation(self) -> int:
+        return self.claim.generation
 
 
 class TableSink:
@@ -81,7 +89,7 @@ class TableSink:
 
     def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
         """Move the rows of one epoch into the table, once; an epoch without rows moves only the record."""
-        opening = self._opened_for(record)
+        opening = opened_for(self._opening, record, self)
         filled = [segment for segment in segments if reading.has_rows(segment)]
         with self._explained("publish", opening.claim, record.epoch):
             with self._database.read() as tx:
@@ -181,23 +189,6 @@ class TableSink:
         return SinkError(f"{self} {what}", operation="open", hint=f"{remedy}, or use another table.")
 
     # Publishing
-
-    def _opened_for(self, record: SinkRecord) -> _Opening:
-        opening = self._opening
-        if opening is None:
-            raise SinkError(f"{self} is not open", operation="publish", epoch=record.epoch)
-        claim = opening.claim
-        if record.flow != claim.flow:
-            raise other_flow(claim.flow, record.flow)
-        if record.generation != claim.generation or record.branch > opening.branch:
-            raise SinkError(
-                f"{self} was opened by generation {claim.generation} for branch {opening.branch}; "
-                f"the epoch is of generation {record.generation} and branch {record.branch}",
-                operation="publish",
-                epoch=record.epoch,
-                hint="Open the sink again after a fail-over or a rollback.",
-            )
-        return opening
 
     def _admits(self, tx: Connection, claim: Claim, record: SinkRecord) -> str:
         """The fence, and the decision by the table's own record."""
