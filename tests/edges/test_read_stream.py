@@ -33,9 +33,10 @@ from holdfast.sources.spark_stream import SparkStream
 from holdfast.spark.session import make_session
 from holdfast.testing import Origin, SourceSuite
 from holdfast.verify.server import connect_server
+from streams_flow import flow
 
 COLUMNS = "n bigint, text string"
-FLOW = Path(__file__).with_name("streams_flow.py")
+FLOW = Path(__file__).parents[1] / "streams_flow.py"
 SECONDS_MAX = 120
 
 
@@ -182,7 +183,7 @@ def test_explain_says_what_a_stream_is(tmp_path: Path) -> None:
 
 
 class Speaker:
-    """A server that tells every connection new lines, each once, and nobody anything twice."""
+    """A server that tells no line twice: lines without end to who comes first, and a hundred to every other."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -203,10 +204,11 @@ class Speaker:
             except OSError:
                 return
             with peer, suppress(OSError):
-                for line in count():
+                for line in count() if connection == 1 else range(100):
                     peer.sendall(f"{connection}-{line}\n".encode())
                     if self._ended.wait(0.01):
                         return
+                self._ended.wait()
 
 
 @pytest.fixture
@@ -217,11 +219,11 @@ def speaker() -> Iterator[Speaker]:
 
 
 @contextmanager
-def running(home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+def running(home: Path, port: int, *streams: str) -> Iterator[subprocess.Popen[bytes]]:
     path = os.pathsep.join([str(FLOW.parent), *sys.path])
     with (home / "said.txt").open("ab") as said:
         process = subprocess.Popen(
-            [sys.executable, str(FLOW), str(home), str(port)],
+            [sys.executable, str(FLOW), str(home), str(port), *streams],
             env={**os.environ, "PYTHONPATH": path},
             stdout=said,
             stderr=said,
@@ -247,6 +249,20 @@ def column(directory: Path, name: str) -> list[object]:
     return ds.dataset(files).to_table([name])[name].to_pylist() if files else []
 
 
+@pytest.mark.timeout(300)
+def test_killed_in_the_middle_what_a_socket_had_logged_is_in_the_sink_once(
+    spark: SparkSession, tmp_path: Path, speaker: Speaker
+) -> None:
+    log, heard = tmp_path / "work" / "streams" / "heard" / "log", tmp_path / "heard"
+    with running(tmp_path, speaker.port, "heard") as process:
+        until(process, tmp_path, lambda: len(column(heard, "value")) > 50)
+    logged = set(column(log, "value")) | set(column(heard, "value"))
+    flow(tmp_path, speaker.port, ["heard"]).run(tmp_path / "work", spark=spark, until_idle=True)
+    values = column(heard, "value")
+    assert len(set(values)) == len(values)
+    assert {value for value in values if str(value).startswith("1-")} == logged
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_in_the_middle_what_a_socket_and_a_generator_had_logged_is_in_the_sink_once(
@@ -254,12 +270,12 @@ def test_killed_in_the_middle_what_a_socket_and_a_generator_had_logged_is_in_the
 ) -> None:
     log = tmp_path / "work" / "streams" / "heard" / "log"
     heard, counted = tmp_path / "heard", tmp_path / "counted"
-    with running(tmp_path, speaker.port) as process:
+    with running(tmp_path, speaker.port, "heard", "counted") as process:
         until(
             process, tmp_path, lambda: len(column(heard, "value")) > 50 and len(column(counted, "value")) > 50
         )
     logged, generated = set(column(log, "value")) | set(column(heard, "value")), column(counted, "value")
-    with running(tmp_path, speaker.port) as process:
+    with running(tmp_path, speaker.port, "heard", "counted") as process:
         until(
             process,
             tmp_path,
