@@ -112,6 +112,16 @@ def test_flows_share_a_database_and_a_schema_has_one_work_directory(tmp_path: Pa
     assert not (homes[2] / POINTER_NAME).exists()
 
 
+def test_of_two_that_start_at_once_one_makes_the_ledger(tmp_path: Path, ledgers: str) -> None:  # noqa: F811
+    mine, theirs = (chosen(tmp_path, ledgers, "raced") for _ in range(2))
+    assert isinstance(theirs, InPostgres)
+    theirs.remember()
+    with pytest.raises(LedgerError, match="another process has just begun"):
+        Ledger(tmp_path, mine)
+    Ledger(tmp_path, chosen(tmp_path, ledgers, "raced")).close()
+    assert [file.name for file in tmp_path.iterdir()] == [POINTER_NAME]
+
+
 def test_a_work_directory_stays_with_its_ledger(ledger: Ledger, tmp_path: Path, ledgers: str) -> None:  # noqa: F811
     with pytest.raises(LedgerError, match="not in postgresql://x@elsewhere/db"):
         chosen(tmp_path, "postgresql://x:hidden@elsewhere/db", "flow")

@@ -60,7 +60,7 @@ class InPostgres:
         return sa.make_url(self.url).set(drivername=f"{_SCHEME}+psycopg", password=self.password)
 
     def remember(self) -> None:
-        """Write down in the work directory where its ledger is; whole, or not at all."""
+        """Write down in the work directory where its ledger is; whole, or not at all, and by one process only."""
         body = {"url": self.url, "schema": self.schema, "id": self.id}
         path = self.work_dir / POINTER_NAME
         part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -68,7 +68,17 @@ class InPostgres:
             file.write(json.dumps(body, indent=2) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        try:
+            # Unlike a rename, a link does not take the place of what another process has just written.
+            os.link(part, path)
+        except FileExistsError:
+            raise LedgerError(
+                f"another process has just begun to run a flow in {self.work_dir}",
+                operation="open",
+                heals=True,
+            ) from None
+        finally:
+            part.unlink()
         directory = os.open(self.work_dir, os.O_RDONLY)
         try:
             os.fsync(directory)
