@@ -6,6 +6,7 @@ and the commit of an epoch without rows. What others do there happens in the win
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,10 @@ from holdfast.core.errors import FencedError, HoldfastError, LedgerError, PlanEr
 from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.lake import Conflict, LakeSink, lake_rows, lake_sink
+from holdfast.storage import atomic
 from holdfast.testing import SinkSuite, Target, epochs
 from holdfast.testing.epochs import FLOW, SCHEMA, expected, publish_after, record, segments
+from holdfast.verify import power
 
 FOREIGN = pa.table([[1000], ["foreign"]], schema=SCHEMA)
 
@@ -171,6 +174,21 @@ class LakeSuite(SinkSuite):
         assert stream.values() == []
         publish_after(sink, None, directory, 1)
         assert stream.values() == expected()
+
+    def test_what_was_published_survives_a_power_cut(
+        self, tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = tmp_path / "home"
+        home.mkdir()
+        target = self.target(SCHEMA, home / "target")
+        for until in (0, 1, 3, 5):
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "fsync", os.fsync)  # so that it is undone what is done to it now
+                power.note_what_is_fsynced(tmp_path / "fsynced")
+                atomic.fsync_dir(home)  # the test's own directories
+                epochs.feed(target.sink(), directory, generation=until, until=until)
+            power.cut(home, tmp_path / "fsynced")
+            assert target.values() == expected(until=until)
 
     # Others who write the table
 

@@ -27,6 +27,7 @@ from holdfast.core.json import Json
 from holdfast.flow.planner import FlowPlan
 from holdfast.runtime.failure import facts_of
 from holdfast.runtime.script import UNSCRIPTED, Script
+from holdfast.storage.atomic import fsync_dir
 from holdfast.verify.home import Home
 from holdfast.verify.parent import die_with_the_parent
 from holdfast.verify.power import note_what_is_fsynced
@@ -57,6 +58,9 @@ class Part:
         os.chdir(self.home.root)
         if self.fsyncs:
             note_what_is_fsynced(self.fsyncs)
+            fsync_dir(
+                self.home.root
+            )  # what was made for the run, such as the place of the sinks, is not the flow's to lose
         crashpoints.obey(self.orders)
         spark = None
         if self.master != OWN_JVM:
