@@ -10,14 +10,15 @@ flow = hf.Flow("shop")
 orders = flow.source(
     "orders",
     hf.kafka(
-        os.environ["SHOP_KAFKA"],
-        os.environ["SHOP_TOPIC"],
+        os.environ.get("SHOP_KAFKA", "localhost:9092"),
+        os.environ.get("SHOP_TOPIC", "orders"),
         schema="id long, user string, cents long",
-        max_rows_per_epoch=int(os.environ["SHOP_ROWS_PER_EPOCH"]),
+        max_rows_per_epoch=int(os.environ.get("SHOP_ROWS_PER_EPOCH", "1000")),
     ),
     ids="id",
 )
+postgres = os.environ.get("SHOP_POSTGRES", "postgresql://localhost/shop")
 totals = orders.group_by("user").agg(n=hf.count(), cents=hf.sum("cents")).named("totals")
-totals.to(hf.table(os.environ["SHOP_POSTGRES"], "totals", key="user"))
+totals.to(hf.table(postgres, "totals", key="user"))
 large = orders.transform(lambda df: df.where("cents % 10 = 0")).named("large")
-large.to(hf.table(os.environ["SHOP_POSTGRES"], "large"))
+large.to(hf.table(postgres, "large"))

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from holdfast.clients.kafka import Access
+from holdfast.clients.kafka import Access, Cluster
 from holdfast.clients.kafka_messages import read_committed_rows
 from holdfast.core.errors import FencedError, PlanError, SinkError
 from holdfast.flow.kafka import kafka_sink
@@ -266,7 +266,7 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
     feed(sink, directory, generation=1)
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_topics([name])[name].result(KAFKA_S_MAX)
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(KAFKA_S_MAX)
+    Cluster(Access(kafka)).make_topic(name, 1, {})
     with pytest.raises(SinkError, match="made anew after epoch 4"):
         sink.open(FLOW, 0, 2)
 

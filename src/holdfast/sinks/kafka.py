@@ -61,6 +61,7 @@ def copy_target(description: flow_kafka.KafkaSink, topic: str, new: str) -> None
         value, key, moment, headers = columns
         produce(producer, new, Outgoing(value, key, moment.cast("int64"), headers))
     if held is not None:
+        held = replace(held, topic_id=cluster.described(new)[0])
         where, partition, record, target = Records(access, cluster, description.records, new).outgoing(held)
         producer.produce(where, record, target, partition)
     producer.commit_transaction(limits.KAFKA_OUTAGE_MS_MAX / 1000)

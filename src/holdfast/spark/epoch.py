@@ -176,7 +176,9 @@ def recognised(error: Exception) -> HoldfastError:
     if ours:
         facts = json.loads(ours.group(1))
         kind: type[HoldfastError] = getattr(errors, facts["kind"], HoldfastError)
-        return kind(facts["message"], operation="task", heals=facts["heals"], hint=facts["hint"])
+        # What Spark SQL raises for us (sources/text_frames.py) never heals, and does not say so.
+        heals = bool(facts.get("heals"))
+        return kind(facts["message"], operation="task", heals=heals, hint=facts["hint"])
     told = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", text)
     first = told.group() if told else next(iter(text.strip().splitlines()), type(error).__name__)
     hint = "The cause below has Spark's whole account."
