@@ -11,6 +11,7 @@ from holdfast.bench.report import Bar, Figure, ratio
 from holdfast.bench.rounds import Rounds
 from holdfast.sinks.contract import SinkRecord
 from holdfast.sinks.parquet import ParquetSink
+from holdfast.sinks.reading import has_rows
 from holdfast.storage import atomic
 
 NAME = "parquet"
@@ -51,7 +52,7 @@ def _plain(spark: SparkSession, made: DataSet) -> list[float]:
             with fresh(epoch, home) as segments, timed(seconds):
                 staging = home / "staging"
                 staging.mkdir()
-                for part, segment in enumerate(segments):
+                for part, segment in enumerate(filter(has_rows, segments)):
                     link = staging / f"part-{part:05d}.parquet"
                     atomic.link_or_copy(segment, link)
                     atomic.fsync_file(link)

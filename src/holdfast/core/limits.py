@@ -122,7 +122,7 @@ SINK_PAUSE_MS = 100
 SINK_PAUSE_MS_MAX = 5_000
 
 # Rows of an epoch from which on tasks copy them into staging side by side: below it a job costs more than it saves.
-SINK_TASKS_ROWS_MIN = 250_000
+SINK_TASKS_ROWS_MIN = 500_000
 
 # Pages of the target that a table sink's transaction keeps in memory: an upsert goes to its rows in no order.
 SINK_CACHE_BYTES_MAX = 64 << 20
