@@ -63,8 +63,8 @@ bench-join: $(READY) ## an interval join of two streams against Spark's own (JSO
 	@$(BIN)/holdfast bench join $(if $(JSON),--json $(JSON))
 
 bench-edges: $(READY) ## sinks against Spark's own ways to write there (JSON=FILE writes the figures)
-	@$(BIN)/python scripts/services start postgres
-	@eval "$$($(BIN)/python scripts/services env postgres)" && \
+	@$(BIN)/python scripts/services start
+	@eval "$$($(BIN)/python scripts/services env)" && \
 		HOLDFAST_JDBC_JAR="$$($(BIN)/python scripts/services jdbc)" $(BIN)/holdfast bench edges $(if $(JSON),--json $(JSON))
 
 bench-policies: $(READY) ## what every recovery policy costs, relative to gap (JSON=FILE writes the figures)

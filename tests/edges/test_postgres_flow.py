@@ -127,12 +127,22 @@ def test_what_a_task_cannot_copy_is_said_as_if_the_driver_had(
 
 
 @pytest.mark.slow
-def test_the_benchmark_of_sinks_runs(spark: SparkSession, tmp_path: Path, postgres: str) -> None:
+def test_the_benchmark_of_sinks_runs(spark: SparkSession, tmp_path: Path, postgres: str, kafka: str) -> None:
     """Without Spark's driver for PostgreSQL, which the session has to be started with."""
     report = edges.run(
-        tmp_path / "edges.json", where=Where(postgres), directory=tmp_path / "data", quick=True, spark=spark
+        tmp_path / "edges.json",
+        where=Where(postgres, None, kafka),
+        directory=tmp_path / "data",
+        quick=True,
+        spark=spark,
     )
     names = {figure.name for figure in report.figures}
-    assert {"parquet_vs_spark", "exactly_once_over_plain", "staging_over_direct"} <= names
+    assert {
+        "parquet_vs_spark",
+        "exactly_once_over_plain",
+        "staging_over_direct",
+        "kafka_over_plain",
+        "delta_over_plain",
+    } <= names
     assert str(urlsplit(postgres).password) not in (tmp_path / "edges.json").read_text()
     assert run(postgres, "select count(*) from pg_namespace where nspname like 'bench\\_%'") == [(0,)]

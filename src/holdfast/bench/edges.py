@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from holdfast.bench import edges_parquet, edges_postgres, peers_spark
+from holdfast.bench import edges_delta, edges_kafka, edges_parquet, edges_postgres, peers_spark
 from holdfast.bench.data import default_directory
 from holdfast.bench.edges_contract import Edge, Where
 from holdfast.bench.edges_data import epoch_set
@@ -28,8 +28,11 @@ EDGES: Mapping[str, Callable[[Where], Edge]] = {
     edges_parquet.NAME: edges_parquet.edge,
     edges_postgres.APPEND: edges_postgres.append,
     edges_postgres.UPSERT: edges_postgres.upsert,
+    edges_kafka.NAME: edges_kafka.edge,
+    edges_delta.NAME: edges_delta.edge,
 }
 NEED_POSTGRES = frozenset({edges_postgres.APPEND, edges_postgres.UPSERT})
+NEED_KAFKA = frozenset({edges_kafka.NAME})
 
 BARS = {"exactly_once_over_plain": Bar("at most", 1.1)}
 
@@ -85,12 +88,16 @@ def _chosen(only: Sequence[str], where: Where) -> list[str]:
             f"there is no {unknown[0]!r} to measure", operation="bench", hint=f"There are {', '.join(EDGES)}."
         )
     chosen = list(only) or list(EDGES)
-    if where.postgres is None and NEED_POSTGRES.intersection(chosen):
-        raise PlanError(
-            "there is no PostgreSQL to write to",
-            operation="bench",
-            hint="Give --postgres postgresql://..., or start one with scripts/services; --only parquet needs none.",
-        )
+    for server, option, given, needed in (
+        ("PostgreSQL", "--postgres postgresql://...", where.postgres, NEED_POSTGRES),
+        ("Kafka", "--kafka HOST:PORT", where.kafka, NEED_KAFKA),
+    ):
+        if given is None and needed.intersection(chosen):
+            raise PlanError(
+                f"there is no {server} to write to",
+                operation="bench",
+                hint=f"Give {option}, or start one with scripts/services; --only parquet needs none.",
+            )
     return chosen
 
 

@@ -20,6 +20,7 @@ class Where:
 
     postgres: str | None = field(default=None, repr=False)
     jdbc: Path | None = None  # the jar with which Spark reaches it
+    kafka: str | None = None  # bootstrap servers
 
 
 @dataclass(frozen=True)

@@ -116,10 +116,14 @@ class Access:
         with self._made():
             return client().Consumer(self.settings(_READ_FAST, {"group.id": group}, _READ))
 
-    def producer(self, transactional_id: str) -> Producer:
-        """A writer of transactions."""
+    def producer(self, transactional_id: str | None) -> Producer:
+        """A writer of transactions; without an id, of messages that are seen as soon as they are there."""
+        if transactional_id is None:
+            ours = {name: value for name, value in _WRITE.items() if not name.startswith("transaction")}
+        else:
+            ours = {**_WRITE, "transactional.id": transactional_id}
         with self._made():
-            return client().Producer(self.settings(_WRITE, {"transactional.id": transactional_id}))
+            return client().Producer(self.settings(ours))
 
     def admin(self, heard: Callable[[KafkaError], None]) -> AdminClient:
         """One that asks; `heard` is told of what goes wrong in between."""

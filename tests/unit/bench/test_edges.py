@@ -14,7 +14,7 @@ from holdfast.bench.edges_data import ARROW, epoch_set, segments_of
 from holdfast.bench.report import Figure
 from holdfast.core.errors import PlanError
 
-WHERE = Where("postgresql://me:secret@nowhere.invalid/none", Path("postgresql.jar"))
+WHERE = Where("postgresql://me:secret@nowhere.invalid/none", Path("postgresql.jar"), "nowhere.invalid:9092")
 
 
 def test_every_figure_with_a_bar_is_computed() -> None:
@@ -45,6 +45,8 @@ def test_a_server_that_is_not_named_and_a_target_that_is_not_known_are_refused()
         edges.run(quick=True)
     with pytest.raises(PlanError, match="there is no 'paper'"):
         edges.run(quick=True, only=["paper"])
+    with pytest.raises(PlanError, match="no Kafka"):
+        edges.run(quick=True, where=Where(WHERE.postgres))
     assert "secret" not in repr(WHERE)
 
 

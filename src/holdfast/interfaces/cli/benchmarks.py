@@ -65,6 +65,12 @@ def edges(
             envvar="HOLDFAST_TEST_POSTGRES", show_envvar=True, help="A database that tables can be made in."
         ),
     ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HOLDFAST_TEST_KAFKA", show_envvar=True, help="Servers that topics can be made on."
+        ),
+    ] = None,
     jdbc: Annotated[
         Path | None,
         typer.Option(
@@ -77,11 +83,11 @@ def edges(
     ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this target; may be given again.")] = None,
 ) -> None:
-    """Every sink beside the plain Spark way to write the same rows: PostgreSQL (append, upsert) and Parquet."""
+    """Every sink beside the plain Spark way to write the same rows: PostgreSQL, Parquet, Kafka, Delta."""
     from holdfast.bench import edges as bench
     from holdfast.bench.edges_contract import Where
 
-    bench.run(json_path, where=Where(postgres, jdbc), only=only or (), quick=quick)
+    bench.run(json_path, where=Where(postgres, jdbc, kafka), only=only or (), quick=quick)
 
 
 @app.command()
