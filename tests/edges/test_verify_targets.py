@@ -1,4 +1,4 @@
-"""`holdfast verify` on real servers: PostgreSQL, Kafka (read with read_committed) and Delta, which are restarted meanwhile.
+"""`holdfast verify` on real servers: from Kafka to PostgreSQL, Kafka (read with read_committed) and Delta, with restarts.
 
 On servers of its own, because it restarts them.
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from servers import OwnServers
 
@@ -24,8 +25,7 @@ import holdfast as hf
 
 flow = hf.Flow("shop")
 events = flow.source(
-    "events",
-    hf.generate("id string, user string, amount long", rows=1_200, per_epoch=200, keys={{"user": 30}}, seed=3),
+    "events", hf.kafka({kafka!r}, "events", schema="id long, user string, amount long", max_rows_per_epoch=200)
 )
 totals = events.group_by("user").agg(n=hf.count(), total=hf.sum("amount")).named("totals")
 totals.to(hf.table({postgres!r}, "totals", key="user"))
@@ -35,11 +35,22 @@ events.transform(lambda df: df.where("amount % 3 = 0")).named("some").to(hf.tabl
 """
 
 
+def feed(kafka: str, events: int) -> None:
+    """Send events to a topic with three partitions."""
+    admin = AdminClient({"bootstrap.servers": kafka})
+    admin.create_topics([NewTopic("events", num_partitions=3, replication_factor=1)])["events"].result(60)
+    producer = Producer({"bootstrap.servers": kafka})
+    for i in range(events):
+        producer.produce("events", json.dumps({"id": i, "user": f"user-{i * 7919 % 30}", "amount": i % 97}))
+    assert producer.flush(60) == 0
+
+
 @pytest.mark.timeout(900)
 def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
     own_servers: OwnServers, tmp_path: Path
 ) -> None:
     postgres, kafka = (own_servers.address(name) for name in ("postgres", "kafka"))
+    feed(kafka, 1_200)
     flow = tmp_path / "shop.py"
     flow.write_text(FLOW.format(postgres=postgres, kafka=kafka))
     done = subprocess.run(

@@ -105,8 +105,11 @@ class Discovery:
         room = rt.script.room(name, len(known))
         if room == 0:
             return []
-        after = Taken(len(known), self._last.get(name), self._unread[name], known)
-        return list(rt.sources[name].next(after, Limits()))[:room]
+        found = rt.script.further(name, len(known))
+        if found is None:
+            after = Taken(len(known), self._last.get(name), self._unread[name], known)
+            found = rt.sources[name].next(after, Limits())
+        return list(found)[:room]
 
     def _caught_up(self) -> bool:
         """Learn from the ledger, if it has changed, what is read and what others have found; whether they have."""

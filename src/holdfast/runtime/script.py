@@ -1,4 +1,4 @@
-"""Has a flow run along plans that were recorded before, or only to a position of its sources.
+"""Has a flow run along plans and items that were recorded before, or only to a position of its sources.
 
 Two runs of one script read the same ranges in the same epochs, whatever happens to them in between: so what they leave
 in the sinks can be compared row by row. `holdfast verify` is built on it.
@@ -6,7 +6,7 @@ in the sinks can be compared row by row. `holdfast verify` is built on it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -16,6 +16,7 @@ from holdfast.core.json import Json
 from holdfast.ledger import epochs, schema
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow
+from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 
 
@@ -25,10 +26,19 @@ class Script:
 
     until: Mapping[str, int] = field(default_factory=dict)  # by source: items from here on do not exist yet
     plans: Mapping[str, Mapping[int, Json]] | None = None  # by stage and epoch
+    found: Mapping[str, Sequence[Item]] = field(
+        default_factory=dict
+    )  # by source: its items, if it is not to be asked
 
     def room(self, source: str, known: int) -> int | None:
         """How many further items of a source exist; None if nobody says."""
-        return max(0, self.until[source] - known) if source in self.until else None
+        ends = [len(self.found[source])] if source in self.found else []
+        ends += [self.until[source]] if source in self.until else []
+        return max(0, min(ends) - known) if ends else None
+
+    def further(self, source: str, known: int) -> Sequence[Item] | None:
+        """What follows the items that are known; None for a source that is to be asked."""
+        return self.found[source][known:] if source in self.found else None
 
     def plan(self, tx: sa.Connection, row: StageRow) -> Json | None:
         """The recorded plan of the epoch after the head, once its input is there."""

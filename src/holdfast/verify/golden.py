@@ -19,6 +19,7 @@ from holdfast.flow.generate import GenerateSource
 from holdfast.flow.lake import DeltaSource
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.script import Script
 from holdfast.spark.keys import even_boundaries
@@ -59,12 +60,12 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     precise = all(spec.policy.precise for spec in plan.stages)
     until = {source: max(1, items - (1 if precise else 2)) for source, items in golden.items.items()}
     middle = stage.home(f"middle-{name}")
-    stage.run(plan, middle, script=Script(until, golden.plans), drain=False).returned()
+    stage.run(plan, middle, script=golden.script(until, golden.plans), drain=False).returned()
     rest = stage.home(f"rest-{name}", middle)
     watch = rest.root / "points"
     orders = Orders(watch=str(watch))
     # Only up to where a process will die.
-    script = Script({} if precise else halfway(until, golden.items), golden.plans)
+    script = golden.script({} if precise else halfway(until, golden.items), golden.plans)
     stage.run(plan, rest, orders=orders, script=script, drain=precise).returned()
     return Middle(middle, until, counted(watch))
 
@@ -72,11 +73,12 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
 def gate(stage: Stage, plan: FlowPlan, golden: Golden) -> tuple[list[Verdict], list[str]]:
     """The same epochs with another number of tasks; then other epochs. What differs by the second, in words."""
     home = stage.home("other-tasks")
-    stage.run(plan, home, script=Script({}, _with_tasks(golden.plans, OTHER_TASKS))).returned()
+    stage.run(plan, home, script=golden.script({}, _with_tasks(golden.plans, OTHER_TASKS))).returned()
     tasks = _compared(stage, plan, home, golden)
     home = stage.home("other-epochs")
     larger, items = _in_larger_epochs(plan, golden.items)
-    stage.run(larger, home, script=Script(items)).returned()
+    found = {name: items for name, items in golden.found.items() if not _is_cut_by_epochs(plan.sources[name])}
+    stage.run(larger, home, script=Script(items, found=found)).returned()
     epochs = _compared(stage, plan, home, golden)
     words = [
         f"sink {verdict.sink}: other epoch sizes give other rows ({verdict.checked})"
@@ -136,8 +138,7 @@ def _in_larger_epochs(plan: FlowPlan, items: Mapping[str, int]) -> tuple[FlowPla
             for field in ("max_files_per_epoch", "max_rows_per_epoch", "per_epoch")
             if isinstance(value := getattr(description, field, None), int)
         }
-        if "per_epoch" in bounds:
-            # There an item is what one epoch takes.
+        if _is_cut_by_epochs(description):
             if items[name] % 2:
                 bounds = {}
             else:
@@ -146,10 +147,16 @@ def _in_larger_epochs(plan: FlowPlan, items: Mapping[str, int]) -> tuple[FlowPla
     return replace(plan, sources=sources), left
 
 
-def _items(stage: Stage, plan: FlowPlan, home: Home) -> dict[str, int]:
-    def act() -> dict[str, int]:
+def _is_cut_by_epochs(source: SourceDescription) -> bool:
+    """Whether an item is what one epoch takes, so that other epochs mean other items."""
+    return hasattr(source, "per_epoch")
+
+
+def _items(stage: Stage, plan: FlowPlan, home: Home) -> dict[str, list[Item]]:
+    def act() -> dict[str, list[Item]]:
         with closing(Ledger(home.work)) as ledger, ledger.read() as tx:
-            return {name: ledger_inputs.number_of_items(tx, name) for name in plan.sources}
+            numbers = {name: ledger_inputs.number_of_items(tx, name) for name in plan.sources}
+            return {name: ledger_inputs.items(tx, name, 0, number) for name, number in numbers.items()}
 
     found = Actor(act, home.log).wait().returned()
     assert isinstance(found, dict)

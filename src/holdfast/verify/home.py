@@ -10,6 +10,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.core.errors import PlanError
 from holdfast.flow.endpoints import (
     FilesSource,
     ParquetSink,
@@ -19,6 +20,7 @@ from holdfast.flow.endpoints import (
 )
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.flow.streams import StreamSource
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ def relocated(plan: FlowPlan, origin: Path, home: Home) -> FlowPlan:
 
 
 def _source(description: SourceDescription, origin: Path) -> SourceDescription:
+    if isinstance(description, StreamSource):
+        raise PlanError(
+            "a stream of Spark's cannot be given to every run anew",
+            operation="verify",
+            hint="Verify the flow with hf.files(...) in its place: the log of the stream has files of the same rows.",
+        )
     if isinstance(description, FilesSource | DeltaSource) and "://" not in description.path:
         return replace(description, path=str(origin / description.path))
     return description

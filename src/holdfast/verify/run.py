@@ -139,7 +139,7 @@ class _Run:
         script = self._script(self._golden.items)
         if self._skips:
             # Who comes after a death has skipped something, and plans for itself.
-            script = Script(self._halfway(), None if self._died else self._golden.plans)
+            script = self._golden.script(self._halfway(), None if self._died else self._golden.plans)
         self._died = True
         fsyncs = self._fsyncs if self._scenario.fault == "power" else None
         where = {"master": OWN_JVM} if own_jvm else {}
@@ -149,7 +149,7 @@ class _Run:
         return self._stage.start(self._variant.plan, self._home, **how)
 
     def _script(self, until: Mapping[str, int]) -> Script:
-        return Script(until, self._golden.plans)
+        return self._golden.script(until, self._golden.plans)
 
     def _halfway(self) -> dict[str, int]:
         """What is there to read when the process dies: a gap skips all of it, and the rest must come after."""
@@ -161,9 +161,9 @@ class _Run:
         if not self._skips:
             return self._actor(script=self._script({}), take_over=bool(self._zombies)).wait()
         ending = self._actor(
-            script=Script(self._halfway()), drain=False, take_over=bool(self._zombies)
+            script=self._golden.script(self._halfway()), drain=False, take_over=bool(self._zombies)
         ).wait()
-        script = Script(self._golden.items)
+        script = self._golden.script({})
         return self._actor(script=script).wait() if ending.status == 0 else ending
 
     def _damaged(self, how: str) -> bool:
@@ -241,7 +241,7 @@ class _Run:
 
     def _reference(self) -> Path:
         """What a run in peace with the same skips leaves in the sinks."""
-        script = Script({}, self._stage.plans(self._home))
+        script = self._golden.script({}, self._stage.plans(self._home))
         # Nothing was skipped before the middle, and a clean stop there loses nothing.
         like = None if self._scenario.afresh else self._variant.middle
         home = self._stage.home(f"{self._home.root.name}.reference", like)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +18,9 @@ from holdfast.core import limits
 from holdfast.core.errors import FlowError
 from holdfast.core.json import Json
 from holdfast.flow.planner import FlowPlan
+from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
-from holdfast.runtime.script import recorded
+from holdfast.runtime.script import Script, recorded
 from holdfast.verify.actor import Actor, Ending, Part
 from holdfast.verify.classes import Seen, Verdict
 from holdfast.verify.home import Home, relocated
@@ -36,9 +37,20 @@ class Golden:
 
     home: Home
     plans: Plans
-    items: Mapping[str, int]  # by source
+    found: Mapping[
+        str, Sequence[Item]
+    ]  # by source, its items: what is found next may depend on when one looks
     seen: Path  # what its sinks held, pickled
     reached: Mapping[str, int]  # how often each point was
+
+    @property
+    def items(self) -> Mapping[str, int]:
+        """By source, how many items there are."""
+        return {source: len(items) for source, items in self.found.items()}
+
+    def script(self, until: Mapping[str, int], plans: Plans | None = None) -> Script:
+        """The same items up to a position, by plans or freely."""
+        return Script(until, plans, self.found)
 
 
 @dataclass(frozen=True)
