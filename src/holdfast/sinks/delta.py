@@ -26,7 +26,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from holdfast.core.errors import PlanError, SinkError
 from holdfast.flow.lake import DeltaSink
 from holdfast.sinks.contract import SinkRecord
-from holdfast.sinks.lake import Conflict, Held, LakeTable, Landed, Look, Rows, local_path, refuse_unstorable
+from holdfast.sinks.lake import Conflict, Held, LakeTable, Look, Rows, local_path, refuse_unstorable
 from holdfast.storage import atomic, delta_log
 
 _FLOW, _START = "holdfast.flow", "holdfast.start"
@@ -78,7 +78,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
         if _FORGETS in metadata.configuration:
             raise self._misfit(f"has {_FORGETS} set, and may forget with it what was published")
 
-    def create(self, held: Held) -> Landed:
+    def create(self, held: Held) -> None:
         """Make the table, and claim it in the same commit."""
         if self._root is not None:
             atomic.make_dirs(self._root)
@@ -96,7 +96,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
             if loaded(self._address, dict(self.settings)) is None:
                 raise
             raise Conflict from error
-        return self._landed(-1, table)
+        self._settle(-1, table)
 
     def stage(
         self, look: Look[DeltaTable], segments: Sequence[Path], before: Sequence[Path] | None
@@ -104,7 +104,7 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
         """Nothing: deltalake writes the data files in the same call as the commit."""
         return segments
 
-    def commit(self, look: Look[DeltaTable], held: Held, staged: Sequence[Path] | None) -> Landed:
+    def commit(self, look: Look[DeltaTable], held: Held, staged: Sequence[Path] | None) -> None:
         """Commit on top of the version that was looked at, or of others that no sink of ours made."""
         table, properties, seen = look.table, _properties(held), look.table.version()
         try:
@@ -123,14 +123,22 @@ class Delta(LakeTable[DeltaTable, Sequence[Path]]):
                     write_deltalake(table, rows, mode="append", commit_properties=properties)
         except CommitFailedError as error:
             raise Conflict from error
-        return self._landed(seen, table)
+        self._settle(seen, table)
 
-    def _landed(self, seen: int, table: DeltaTable) -> Landed:
-        """The files of the versions since the one that was looked at: ours is among them."""
+    def _settle(self, seen: int, table: DeltaTable) -> None:
+        """Have the files of the versions since one, among them ours, survive a power cut.
+
+        deltalake says that a commit is done before they would, and nobody relies on the commit before this is done.
+        """
         if self._root is None:
-            return Landed(None)
-        versions = range(seen + 1, table.version() + 1)
-        return Landed(self._root, [file for version in versions for file in _files_of(self._root, version)])
+            return
+        directories = {self._root}
+        for version in range(seen + 1, table.version() + 1):
+            for file in _files_of(self._root, version):
+                atomic.fsync_file(file)
+                directories |= {parent for parent in file.parents if parent.is_relative_to(self._root)}
+        for directory in directories:
+            atomic.fsync_dir(directory)
 
     def _held(self, table: DeltaTable) -> Held | None:
         configuration = table.metadata().configuration

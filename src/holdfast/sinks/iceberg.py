@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.io import PY_IO_IMPL, WAREHOUSE
 from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -35,8 +36,8 @@ from pyiceberg.utils.properties import property_as_bool
 from holdfast.core.errors import SinkError
 from holdfast.flow.lake import IcebergSink
 from holdfast.sinks.contract import SinkRecord
-from holdfast.sinks.lake import Conflict, Held, LakeTable, Landed, Look, Rows, local_path, refuse_unstorable
-from holdfast.storage import atomic
+from holdfast.sinks.iceberg_files import DurableFileIO
+from holdfast.sinks.lake import Conflict, Held, LakeTable, Look, Rows, local_path, refuse_unstorable
 
 _FLOW, _START, _LAST = "holdfast.flow", "holdfast.start", "holdfast.last"
 _CLAIM, _CLAIM_GENERATION = "holdfast.claim", "holdfast.claim-generation"
@@ -99,24 +100,20 @@ class Iceberg(LakeTable[Table, Written]):
         if found != self._partition_by:
             raise self._misfit(f"is partitioned by {found}, not by {self._partition_by}")
 
-    def create(self, held: Held) -> Landed:
+    def create(self, held: Held) -> None:
         """Make the table, and its namespace, and claim it in the same commit."""
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         try:
             transaction = self._catalog.create_table_transaction(
                 self._identifier, self._schema, properties=_properties(held)
             )
-            root = local_path(transaction.table_metadata.location)
-            if root is not None:
-                atomic.make_dirs(root)
             with transaction.update_spec() as spec:
                 for name in self._partition_by:
                     spec.add_identity(name)
             _add_snapshot(transaction, held, ())
-            table = transaction.commit_transaction()
+            transaction.commit_transaction()
         except (TableAlreadyExistsError, CommitFailedException, CommitStateUnknownException) as error:
             raise Conflict from error
-        return _landed(table, ())
 
     def stage(self, look: Look[Table], segments: Sequence[Path], before: Written | None) -> Written:
         """Write the data files; once, unless the table has changed its shape since."""
@@ -129,17 +126,16 @@ class Iceberg(LakeTable[Table, Written]):
             rows = reader.read_all() if self._partition_by else reader
             return Written(shape, tuple(_dataframe_to_data_files(metadata, rows, look.table.io)))
 
-    def commit(self, look: Look[Table], held: Held, staged: Written | None) -> Landed:
+    def commit(self, look: Look[Table], held: Held, staged: Written | None) -> None:
         """Commit right behind the snapshot that was looked at, or not at all."""
         files = staged.files if staged else ()
         transaction = look.table.transaction()
         transaction.set_properties(_properties(held))
         _add_snapshot(transaction, held, files)
         try:
-            table = transaction.commit_transaction()
+            transaction.commit_transaction()
         except (CommitFailedException, CommitStateUnknownException) as error:
             raise Conflict from error
-        return _landed(table, files)
 
     def _held(self, properties: Mapping[str, str]) -> Held | None:
         if _FLOW not in properties:
@@ -169,7 +165,14 @@ def rows_of_iceberg(description: IcebergSink) -> pa.Table:
 
 def catalog_of(description: IcebergSink) -> Catalog:
     """The catalog, by its settings, or as it is configured for pyiceberg."""
-    return load_catalog(description.catalog, **dict(description.settings))
+    catalog = load_catalog(description.catalog, **dict(description.settings))
+    # Elsewhere a warehouse need not be a place, and a catalog may know better who writes its files.
+    if (
+        isinstance(catalog, MetastoreCatalog)
+        and local_path(catalog.properties.get(WAREHOUSE, "")) is not None
+    ):
+        catalog.properties.setdefault(PY_IO_IMPL, f"{DurableFileIO.__module__}.{DurableFileIO.__name__}")
+    return catalog
 
 
 def _loaded(catalog: Catalog, identifier: tuple[str, ...]) -> Table | None:
@@ -199,24 +202,3 @@ def _add_snapshot(transaction: Transaction, held: Held, files: Iterable[DataFile
     with update.merge_append() if merges else update.fast_append() as snapshot:
         for file in files:
             snapshot.append_data_file(file)
-
-
-def _landed(table: Table, files: Iterable[DataFile]) -> Landed:
-    """The files of the newest snapshot."""
-    root = local_path(table.location())
-    if root is None:
-        return Landed(None)
-    snapshot = table.current_snapshot()
-    assert snapshot is not None
-    manifests = [
-        manifest.manifest_path
-        for manifest in snapshot.manifests(table.io)
-        if manifest.added_snapshot_id == snapshot.snapshot_id
-    ]
-    addresses = [
-        *(file.file_path for file in files),
-        *manifests,
-        snapshot.manifest_list,
-        table.metadata_location,
-    ]
-    return Landed(root, [path for address in addresses if (path := local_path(address)) is not None])

@@ -59,28 +59,6 @@ class Look(Generic[T]):
     held: Held | None  # None in a table that no sink has opened yet
 
 
-@dataclass(frozen=True)
-class Landed:
-    """The files of a commit, in the directory of a table on a local disk; nothing of a table elsewhere.
-
-    Neither deltalake nor pyiceberg has them on the disk before they say that the commit is done.
-    """
-
-    root: Path | None
-    files: Sequence[Path] = ()
-
-    def settle(self) -> None:
-        """Have them survive a power cut, before anybody relies on the commit."""
-        if self.root is None:
-            return
-        directories = {self.root}
-        for file in self.files:
-            atomic.fsync_file(file)
-            directories |= {parent for parent in file.parents if parent.is_relative_to(self.root)}
-        for directory in directories:
-            atomic.fsync_dir(directory)
-
-
 class LakeTable(ABC, Generic[T, S]):
     """What a format must do."""
 
@@ -100,7 +78,7 @@ class LakeTable(ABC, Generic[T, S]):
         """Raise a SinkError if the table cannot take the rows."""
 
     @abstractmethod
-    def create(self, held: Held) -> Landed:
+    def create(self, held: Held) -> None:
         """Make the table, with what it is to say of its sink; Conflict if it is there by now."""
 
     @abstractmethod
@@ -108,7 +86,7 @@ class LakeTable(ABC, Generic[T, S]):
         """Write what can be written before the commit; `before` is what an earlier try has staged."""
 
     @abstractmethod
-    def commit(self, look: Look[T], held: Held, staged: S | None) -> Landed:
+    def commit(self, look: Look[T], held: Held, staged: S | None) -> None:
         """Commit what the table is to say, and rows with it; Conflict if another opening has committed since the look."""
 
 
@@ -170,10 +148,10 @@ class LakeSink(Generic[T, S]):
                 held = replace(held, claim=opening.claim, claim_generation=opening.generation)
             try:
                 if look is None:
-                    self._table.create(held).settle()
+                    self._table.create(held)
                 else:
                     self._table.check(look)
-                    self._table.commit(look, held, None).settle()
+                    self._table.commit(look, held, None)
                 return held
             except Conflict:
                 continue
@@ -212,7 +190,7 @@ class LakeSink(Generic[T, S]):
             assert look.held is not None
             staged = self._table.stage(look, segments, staged) if segments else None
             try:
-                self._table.commit(look, replace(look.held, last=record), staged).settle()
+                self._table.commit(look, replace(look.held, last=record), staged)
                 crashpoints.reach("sink.after_publish")
                 return
             except Conflict:
