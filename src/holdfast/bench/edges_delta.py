@@ -16,7 +16,8 @@ from holdfast.bench.report import Figure, ratio
 from holdfast.bench.rounds import Rounds
 from holdfast.flow.lake import DeltaSink
 from holdfast.sinks.contract import SinkRecord
-from holdfast.sinks.lake import Landed, Rows, lake_sink
+from holdfast.sinks.lake import Rows, lake_sink
+from holdfast.storage import atomic
 
 NAME = "delta"
 
@@ -55,6 +56,9 @@ def _plain(spark: SparkSession, made: DataSet) -> list[float]:
                 with Rows(segments_of(epoch), ARROW, ARROW.names).reader() as rows:
                     write_deltalake(str(out), rows, mode="append")
                 found = {file for file in out.rglob("*") if file.is_file()}
-                Landed(out, sorted(found - known)).settle()
+                for file in found - known:
+                    atomic.fsync_file(file)
+                for directory in (out, out / "_delta_log"):
+                    atomic.fsync_dir(directory)
             known = found
         return seconds
