@@ -43,7 +43,7 @@ own; shards (`shard_of`, `split`) are agents of their own that share nothing, as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -74,6 +74,17 @@ class _Sum:
     @property
     def nothing_in_flight(self) -> bool:
         return self.number == 0 and self.emitted == self.consumed
+
+
+@dataclass(frozen=True)
+class Notice:
+    """From the agent to a node: no row of the label can reach it any more, so it may end it."""
+
+    label: str
+    node: Node
+
+    def to_json(self) -> Json:
+        return {"end": self.label, "node": list(self.node)}
 
 
 class Tracker:
@@ -119,7 +130,13 @@ class Tracker:
         known = self._sums.get(label)
         if known is None or not self._is_quiet(known):
             return frozenset()
-        return frozenset(node for node in known.holders if not self._has_holder_above(known, node))
+        holding = {node.stage for node in known.holders}
+        first = {stage for stage in holding if not self._is_below(stage, holding)}
+        return frozenset(node for node in known.holders if node.stage in first)
+
+    def notices(self, label: str) -> list[Notice]:
+        """What an agent that is not asked sends to those who are due, until they have let go of the label."""
+        return [Notice(label, node) for node in sorted(self.due(label))]
 
     def ended(self, label: str) -> bool:
         """Whether no row of the label is or will be anywhere. It does not change any more."""
@@ -183,8 +200,8 @@ class Tracker:
         """Whether only a holder can still emit under the label."""
         return known.nothing_in_flight and len(known.closed) == len(self._graph.sources)
 
-    def _has_holder_above(self, known: _Sum, node: Node) -> bool:
-        return any(self._graph.is_above(other.stage, node.stage) for other in known.holders)
+    def _is_below(self, stage: str, holding: Set[str]) -> bool:
+        return any(self._graph.is_above(other, stage) for other in holding)
 
     def _check(self, report: Report, change: Change) -> None:
         """Refuse what breaks the rules that the argument rests on, before anything of the report is applied."""
