@@ -98,11 +98,18 @@ class Graph:
         return frozenset(name for name in self.stages if name in self._reach[name])
 
     def nodes_of(self, stage: str) -> tuple[Node, ...]:
-        return tuple(Node(stage, task) for task in range(self.stages[stage].tasks))
+        return self._by_stage[stage]
 
     def is_above(self, stage: str, other: str) -> bool:
         """Whether rows get from one stage to another and not back: a cycle is one place, nobody in it is above."""
         return stage in self._reach[other] and other not in self._reach[stage]
+
+    @cached_property
+    def _by_stage(self) -> Mapping[str, tuple[Node, ...]]:
+        return {
+            name: tuple(Node(name, task) for task in range(stage.tasks))
+            for name, stage in self.stages.items()
+        }
 
     @cached_property
     def _reach(self) -> Mapping[str, frozenset[str]]:
