@@ -105,6 +105,17 @@ def heads_forgotten_at_a_crash(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Heads, "from_json", classmethod(lambda cls, body: cls()))
 
 
+def acknowledged_before_it_is_saved(patch: pytest.MonkeyPatch) -> None:
+    real = substreams.Agent.receive
+
+    def receive(self: substreams.Agent, message: str) -> None:
+        real(self, message)
+        for report in self._unsaved:
+            self._ack(self._world.tasks[report.node], report.epoch)
+
+    patch.setattr(substreams.Agent, "receive", receive)
+
+
 def closed_before_the_last_emission(patch: pytest.MonkeyPatch) -> None:
     """A closing counts when it is heard of, although reports before it are missing."""
     real = Tracker.apply
@@ -175,7 +186,7 @@ def punctuations_overtake_rows(patch: pytest.MonkeyPatch) -> None:
 
 TRACKER_BUGS = (
     reports_applied_twice, reports_applied_out_of_order, tokens_ignored, state_forgotten_at_a_crash,
-    heads_forgotten_at_a_crash, closed_before_the_last_emission, messages_counted_instead_of_told_apart,
+    heads_forgotten_at_a_crash, acknowledged_before_it_is_saved, closed_before_the_last_emission, messages_counted_instead_of_told_apart,
     numbers_without_their_reader, numbers_that_a_replay_does_not_repeat, numbers_of_one_epoch_alike,
     ends_in_no_order, one_source_is_enough,
 )  # fmt: skip

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from holdfast.protocols.message_numbers import Carried, Segment, tally
 from holdfast.protocols.punctuation import Punctuation, Punctuations, punctuations
-from holdfast.protocols.substreams import Change, Graph, Node, Report, Stage, Verdict, wire_bytes
+from holdfast.protocols.substreams import Change, Graph, Node, Report, Stage, Substreams, Verdict, wire_bytes
 from holdfast.protocols.tracker import Tracker
 
 SENDER, READER = "sender", "reader"
@@ -157,12 +157,12 @@ def simulated(sizes: Iterable[int], substreams: int, epochs: Iterable[int]) -> I
             yield by_tracker(nodes, substreams, count)
 
 
-def _apply(tracker: Tracker | Punctuations, report: Report) -> None:
+def _apply(tracker: Substreams, report: Report) -> None:
     verdict = tracker.apply(report)
     if verdict is not Verdict.APPLIED:
         raise RuntimeError(f"a report in order was {verdict.value}: {report}")
 
 
-def _ensure_ended(tracker: Tracker | Punctuations, label: str) -> None:
+def _ensure_ended(tracker: Substreams, label: str) -> None:
     if not tracker.ended(label):
         raise RuntimeError(f"{label} has not ended: it waits for {tracker.waits_for(label)}")

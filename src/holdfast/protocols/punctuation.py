@@ -143,6 +143,10 @@ class Punctuations:
     def open_labels(self) -> tuple[str, ...]:
         return tuple(self._passages)
 
+    def forget(self, label: str) -> None:
+        """Drop the memory of a substream that has ended."""
+        self._ended.pop(label, None)
+
     def to_json(self) -> Json:
         """All that it knows."""
         return {

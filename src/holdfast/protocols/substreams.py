@@ -19,8 +19,10 @@ trackers refuse to see broken where they can see it:
 So a label with every source closed, no message in flight and nothing held stays so for ever: the end is a stable
 property, and a tracker only has to make sure not to believe in it before it is true.
 
-A node is a task of a stage, or a whole stage whose tasks were merged into one report: then its number is 0, and it
-holds a label as long as any of its tasks does.
+A node is a task of a stage, or a whole stage whose tasks were merged into one report: then its number is 0, it holds a
+label as long as any of its tasks does, emissions are added up over the tasks that wrote the segments, and consumption is
+reported once for the stage, from what the manifests that it read say was emitted to it: tasks share the segments they
+read. What is due changes what an epoch emits, so it belongs into the epoch's plan.
 """
 
 from __future__ import annotations
@@ -228,6 +230,12 @@ class Substreams(Protocol):
 
     def open_labels(self) -> tuple[str, ...]:
         """Substreams that were heard of and have not ended."""
+
+    def forget(self, label: str) -> None:
+        """Drop the memory of a substream that has ended, so that the state follows the open ones.
+
+        What comes under the label afterwards is the beginning of another substream with the same name.
+        """
 
     def to_json(self) -> Json:
         """All that it knows, to be stored with the ledger and read back after a crash."""

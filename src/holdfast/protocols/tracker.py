@@ -35,6 +35,7 @@ What the argument needs, each with its planted bug in the simulation (`tests/sim
 3. The emission has to be matched by *its own* consumption: a count of messages instead would be zero too early when one
    emission and one unrelated consumption are missing. The count only comes on top, for false zeros and for readers.
 4. Heads and XORs survive together: a state without its heads would take reports twice, heads without state never end.
+   An agent that is told over a network acknowledges only what it has saved.
 
 Tokens are kept by name and not as a number in the XOR: it comes to the same, and `waits_for` can say who holds what.
 The agent's state is one plain value. Applied in the transaction that commits the manifest, it needs no messages of its
@@ -156,10 +157,7 @@ class Tracker:
         return tuple(self._sums)
 
     def forget(self, label: str) -> None:
-        """Drop the memory of a substream that has ended, so that the state follows the open ones.
-
-        A row that comes under the label afterwards is the first of another substream with the same name.
-        """
+        """Drop the memory of a substream that has ended."""
         self._ended.pop(label, None)
 
     def to_json(self) -> Json:

@@ -34,6 +34,8 @@ def test_a_node_is_due_when_it_has_read_the_end_of_every_task_of_every_input() -
     tracker.apply(report(OUT, 1, Change("x", closed=True)))
     assert tracker.ended("x")
     assert str(tracker.waits_for("x")) == "nothing"
+    tracker.forget("x")
+    assert not tracker.ended("x")
 
 
 def test_one_goes_to_each_task_that_reads_the_node() -> None:
