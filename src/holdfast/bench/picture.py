@@ -76,10 +76,10 @@ def drawn(points: Sequence[Point]) -> str:
     axes = Axes(overhead_marks(points), second_marks(points))
     parts = [
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(LEFT, 28, "What recovery costs, and what it buys", "start", 'font-size="16"'),
+        text(LEFT, 28, "What recovery costs, and what it buys", "start", 'font-size="16"'),
         *_grid(axes),
-        _text((LEFT + RIGHT) / 2, HEIGHT - 24, "time of an epoch, relative to gap()"),
-        _text(
+        text((LEFT + RIGHT) / 2, HEIGHT - 24, "time of an epoch, relative to gap()"),
+        text(
             24,
             (TOP + BOTTOM) / 2,
             "seconds from kill -9 to the next commit",
@@ -120,16 +120,16 @@ def _grid(axes: Axes) -> list[str]:
         part
         for mark in axes.overheads
         for part in (
-            _line(axes.x(mark), TOP, axes.x(mark), BOTTOM),
-            _text(axes.x(mark), BOTTOM + 20, f"{mark:g}"),
+            line(axes.x(mark), TOP, axes.x(mark), BOTTOM),
+            text(axes.x(mark), BOTTOM + 20, f"{mark:g}"),
         )
     ]
     level = [
         part
         for mark in axes.seconds
         for part in (
-            _line(LEFT, axes.y(mark), RIGHT, axes.y(mark)),
-            _text(LEFT - 8, axes.y(mark) + 4, f"{mark:g}", "end"),
+            line(LEFT, axes.y(mark), RIGHT, axes.y(mark)),
+            text(LEFT - 8, axes.y(mark) + 4, f"{mark:g}", "end"),
         )
     ]
     return upright + level
@@ -147,15 +147,15 @@ def _dots(points: Sequence[Point], axes: Axes) -> list[str]:
         while any(abs(at_x - one) < LABEL_PX and abs(at_y - other) < LINE_PX for one, other in taken):
             at_y += 1
         taken.append((at_x, at_y))
-        parts.append(_text(at_x, at_y, point.label, "end" if to_the_left else "start"))
+        parts.append(text(at_x, at_y, point.label, "end" if to_the_left else "start"))
     return parts
 
 
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+def line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="#dddddd"/>'
 
 
-def _text(x: float, y: float, words: str, anchor: str = "middle", more: str = "") -> str:
+def text(x: float, y: float, words: str, anchor: str = "middle", more: str = "") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f"<text {place} {more}>{escape(words)}</text>" if more else f"<text {place}>{escape(words)}</text>"
 

@@ -107,6 +107,20 @@ def recovery(json_path: JsonFile = None, quick: Quick = False) -> None:
 
 
 @app.command()
+def tracker(
+    json_path: JsonFile = None,
+    svg_path: Annotated[
+        Path | None, typer.Option("--svg", dir_okay=False, help="Draw messages and bytes into this file.")
+    ] = None,
+    quick: Quick = False,
+) -> None:
+    """Messages and bytes until the end of a substream is known: punctuations against the XOR tracker, to 1,000 nodes."""
+    from holdfast.bench import tracker as bench
+
+    bench.run(json_path, svg_path, quick=quick)
+
+
+@app.command()
 def picture(
     policies_json: Annotated[Path, typer.Argument(metavar="POLICIES.json", exists=True, dir_okay=False)],
     recovery_json: Annotated[Path, typer.Argument(metavar="RECOVERY.json", exists=True, dir_okay=False)],
