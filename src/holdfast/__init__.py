@@ -36,6 +36,7 @@ from holdfast.flow.policies import (
     gap,
     no_sync,
     passive_standby,
+    snapshot,
     strong_production,
     upstream_backup,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "read_stream",
     "register",
     "rows",
+    "snapshot",
     "stddev",
     "strong_production",
     "sum",

@@ -217,3 +217,6 @@ KAFKA_ARROW_BYTES_MAX = 500_000
 KAFKA_RECORDS_PARTITIONS = 16
 # The newest records, among which that of a sink in use is found without reading the rest.
 KAFKA_RECORDS_NEWEST = 1_000
+
+# Snapshots that are over and cannot be returned to, as `holdfast snapshot list` shows them.
+SNAPSHOTS_REMEMBERED_MAX = 100

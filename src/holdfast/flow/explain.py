@@ -52,7 +52,7 @@ def _recovery(policy: Policy) -> Json:
     """The choices of a policy; what has no meaning under it is null."""
     return {
         "policy": policy.name,
-        "class": "precise" if policy.precise else "gap",
+        "class": _class(policy),
         "files": policy.files.value,
         "persist": policy.persist.value,
         "tiers": list(policy.tiers),
@@ -61,9 +61,14 @@ def _recovery(policy: Policy) -> Json:
         "members": policy.members,
         "lockstep": policy.lockstep if policy.standby is Standby.HOT else None,
         "resume": policy.resume.value,
+        "snapshots": str(policy.snapshots) if policy.snapshots else None,
         "persisted": _persisted(policy),
         "after_failure": _after_failure(policy),
     }
+
+
+def _class(policy: Policy) -> str:
+    return "precise" if policy.precise else "rollback" if policy.repeats else "gap"
 
 
 def _persisted(policy: Policy) -> str:
@@ -76,6 +81,8 @@ def _persisted(policy: Policy) -> str:
         case Resume.DELTA, _:
             epochs = "every epoch" if policy.every == 1 else f"every {policy.every} epochs together"
             return f"the layers of {epochs}, as a delta in the standby's own directory"
+        case Resume.RETURN, _:
+            return "at each snapshot, the layers and segments since the one before"
         case _, Persist.BEFORE:
             return "layers and segments of each epoch, durable before its commit"
         case _ if policy.tiers == ("memory",):
@@ -92,6 +99,8 @@ def _after_failure(policy: Policy) -> str:
             return "replay the retained input onto an empty state; what was published is not published again"
         case Resume.DELTA, _:
             return "the standby goes on from its last delta, and replays the epochs after it"
+        case Resume.RETURN, _:
+            return "all stages that have it return to their last complete snapshot; their sources are read again from there"
         case _, Standby.HOT:
             return "nothing to do: a member that is left commits the next epoch"
         case _ if policy.persist is Persist.BEFORE:

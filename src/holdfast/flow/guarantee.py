@@ -36,6 +36,7 @@ def check(planned: FlowPlan) -> None:
     _check_sources(planned)
     for stage in planned.stages:
         _check_stage(planned, stage)
+    _check_region(planned)
     for sink in planned.sinks:
         _check_sink(planned, sink)
     _check_replica(planned)
@@ -80,14 +81,21 @@ def _candidates(planned: FlowPlan) -> Iterator[tuple[str, Policy]]:
         policies.strong_production,
         policies.passive_standby,
         policies.active_standby,
+        policies.snapshot,
         policies.upstream_backup,
         policies.gap,
     ):
-        yield f"hf.{make.__name__}()", make()
+        yield f"hf.{make.__name__}()", make().reaching(planned.survives)
 
 
 def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objection | None:
-    if not policy.precise and planned.guarantee != "at_most_once":
+    if policy.repeats and planned.guarantee != "at_least_once":
+        return _Objection(
+            "its stages do not wait for each other's markers, so rows that were counted before a failure may count "
+            f"again, and guarantee={planned.guarantee!r} counts none twice",
+            'say mode="aligned" or mode="unaligned", or hf.Flow(..., guarantee="at_least_once")',
+        )
+    if policy.resume is Resume.SKIP and planned.guarantee != "at_most_once":
         return _Objection(
             f"it skips rows after a failure, and guarantee={planned.guarantee!r} leaves no row out",
             'say hf.Flow(..., guarantee="at_most_once")',
@@ -103,6 +111,20 @@ def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objectio
             f"say survives={_survived_by(policy)!r}",
         )
     return None
+
+
+def _check_region(planned: FlowPlan) -> None:
+    """One region a flow: its stages are captured together, so they must agree on how."""
+    first = next((stage for stage in planned.stages if stage.policy.snapshots), None)
+    for stage in planned.stages:
+        if first and stage.policy.snapshots and stage.policy.snapshots != first.policy.snapshots:
+            raise PlanError(
+                f"stages {first.name!r} and {stage.name!r} are to be captured as one, but in different ways: "
+                f"{first.policy.snapshots}; and {stage.policy.snapshots}",
+                operation="plan",
+                stage=stage.name,
+                hint="Make one policy = hf.snapshot(...) and give it to all of them, or to the flow with recover=.",
+            )
 
 
 def _survived_by(policy: Policy) -> str:

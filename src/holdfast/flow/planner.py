@@ -19,7 +19,7 @@ from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
 from holdfast.flow.own import inner_function
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
-from holdfast.flow.policies import Policy
+from holdfast.flow.policies import Policy, Snapshots
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,23 @@ class FlowPlan:
         """How the stages of a group recover."""
         return [stage.policy for stage in self.stages if stage.name in group.stages]
 
+    @property
+    def region(self) -> dict[str, dict[str, str | None]]:
+        """The stages that snapshots capture as one, with their inputs and which of the region writes each."""
+        inside = {stage.name: stage for stage in self.stages if stage.policy.snapshots}
+        return {
+            name: {
+                origin.id: origin.name if origin.kind == "channel" and origin.name in inside else None
+                for origin in stage.inputs
+            }
+            for name, stage in inside.items()
+        }
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        """How the region is captured; None if there is none."""
+        return next((stage.policy.snapshots for stage in self.stages if stage.policy.snapshots), None)
+
     def spread(self, workers: int) -> FlowPlan:
         """The same flow in so many groups; in fewer, where it has fewer stages."""
         return replace(self, groups=dealt(self.groups, workers))
@@ -257,10 +274,13 @@ class _Planner:
         name = _quarantine_name(source)
         if not self._is_cut(name):
             aside = Read(Input("source", source, QUARANTINE))
-            self.stages.append(StageSpec(name, aside, None, self.flow.default_policy))
+            self.stages.append(StageSpec(name, aside, None, self._reaching(self.flow.default_policy)))
         elif not next(stage for stage in self.stages if stage.name == name).keeps_malformed:
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         return name
+
+    def _reaching(self, policy: Policy) -> Policy:
+        return policy.reaching(self.flow.survives)
 
     def _is_cut(self, name: str) -> bool:
         return any(stage.name == name for stage in self.stages)
@@ -274,7 +294,7 @@ class _Planner:
         if self._is_cut(name):
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         sides = frozenset(port for other, port, _ in self.flow.sinks if operator is other and port != OUT)
-        policy = self.flow.policies.get(node, self.flow.default_policy)
+        policy = self._reaching(self.flow.policies.get(node, self.flow.default_policy))
         self.stages.append(StageSpec(name, prefix, operator, policy, sides, right))
         return name
 

@@ -8,15 +8,19 @@ its choices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from holdfast.core.duration import microseconds, spelled
 from holdfast.core.errors import PlanError
 
 TIERS = ("memory", "disk", "replica")
 
 # Which tier keeps files through the loss that a flow says it survives.
 TIER_THAT_SURVIVES = {"process": "memory", "power": "disk", "machine": "replica"}
+
+# How the stages of a region agree on a snapshot; `protocols/snapshots.py` has what each means.
+SNAPSHOT_MODES = ("aligned", "unaligned", "at_least_once", "freeze")
 
 
 class Files(Enum):
@@ -49,6 +53,22 @@ class Resume(Enum):
     SKIP = "skip"  # gives up the state and the unread input, and says what was in them
     REBUILD = "rebuild"  # replays retained input onto an empty state
     DELTA = "delta"  # goes on from the last delta that the standby holds, and replays from there
+    RETURN = "return"  # goes back, with all of its region, to the last snapshot that is complete
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """How often a region is captured as one, and how."""
+
+    mode: str
+    every_us: int
+    min_pause_us: int
+    max_concurrent: int
+    timeout_us: int
+    tolerate: int  # snapshots in a row that may fail before the flow does
+
+    def __str__(self) -> str:
+        return f"{self.mode}, every {spelled(self.every_us)}"
 
 
 @dataclass(frozen=True)
@@ -64,11 +84,21 @@ class Policy:
     resume: Resume = Resume.ADOPT
     every: int = 1  # epochs in a delta
     lockstep: bool = False  # no epoch begins before every member has computed the one before
+    snapshots: Snapshots | None = None  # where the stage is captured with others
 
     @property
     def precise(self) -> bool:
         """Whether a failure changes nothing in what leaves the stage."""
-        return self.resume is not Resume.SKIP
+        return self.resume is not Resume.SKIP and not self.repeats
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a failure may count rows twice that were counted before it."""
+        return self.snapshots is not None and self.snapshots.mode == "at_least_once"
+
+    def reaching(self, survives: str) -> Policy:
+        """The same policy; one that has no tiers of its own goes as far as the flow's loss asks for."""
+        return replace(self, tiers=_tiers_up_to(survives)) if self.snapshots else self
 
 
 def gap() -> Policy:
@@ -128,10 +158,45 @@ def no_sync(tiers: Sequence[str] = ("memory", "disk"), members: int = 1) -> Poli
     return Policy("no_sync", tiers=tuple(tiers), standby=_warm(members), members=members)
 
 
+def snapshot(
+    every: str = "10 seconds",
+    mode: str = "aligned",
+    *,
+    min_pause: str = "0 seconds",
+    max_concurrent: int = 1,
+    timeout: str = "10 minutes",
+    tolerate: int = 2,
+    members: int = 1,
+) -> Policy:
+    """Capture all stages that have this policy as one, every so often; after a failure all of them go back to that.
+
+    What leaves them, to a sink or to a stage with another policy, leaves when a snapshot covers it. `min_pause` is the
+    time between the end of one and the beginning of the next; one that takes longer than `timeout` is dropped, and
+    more than `tolerate` of these in a row fail the flow. docs/SNAPSHOTS.md has the modes.
+    """
+    _at_least(max_concurrent, 1, "max_concurrent", "It is how many may be under way at once.")
+    _at_least(tolerate, 0, "tolerate", "It is how many in a row may fail.")
+    _at_least(members, 1, "members", "The process that runs the stage is one.")
+    if mode not in SNAPSHOT_MODES:
+        raise PlanError(f"mode={mode!r} is not one of {', '.join(SNAPSHOT_MODES)}", operation="describe")
+    taken = Snapshots(
+        mode,
+        microseconds(every, "every"),
+        microseconds(min_pause, "min_pause", zero=True),
+        max_concurrent,
+        microseconds(timeout, "timeout"),
+        tolerate,
+    )
+    return Policy("snapshot", standby=_warm(members), members=members, resume=Resume.RETURN, snapshots=taken)
+
+
 def default_policy(survives: str) -> Policy:
     """What a stage does that was told nothing: files follow as far as the flow's loss asks for."""
-    furthest = TIERS.index(TIER_THAT_SURVIVES[survives])
-    return no_sync(TIERS[: furthest + 1])
+    return no_sync(_tiers_up_to(survives))
+
+
+def _tiers_up_to(survives: str) -> tuple[str, ...]:
+    return TIERS[: TIERS.index(TIER_THAT_SURVIVES[survives]) + 1]
 
 
 def check_policy(policy: Policy) -> Policy:

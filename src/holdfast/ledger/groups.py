@@ -159,6 +159,17 @@ def expel(ledger: Ledger, supervisor: int, group: str, worker: str, reason: str)
             _assign(tx, row, row.primary, [m for m in row.members if m != worker], reason)
 
 
+def raise_generations(tx: Connection, stages: Collection[str], reason: str) -> None:
+    """Fence all that is under way in the groups of these stages; their members stay, under a new generation each."""
+    table = schema.groups
+    for row in all_groups(tx).values():
+        if set(stages) & set(row.stages):
+            generation = _next_generation(tx)
+            tx.execute(sa.update(table).where(table.c.group == row.group).values(generation=generation))
+            _give_stages(tx, generation, row.stages)
+            record_event(tx, "fenced", reason, generation=generation)
+
+
 def merge_into_one(tx: Connection, group: str, generation: int, worker: str) -> None:
     """One group of all stages, run by one process alone; all others are fenced off and forgotten."""
     for row in all_groups(tx).values():

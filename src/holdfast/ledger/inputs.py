@@ -266,8 +266,10 @@ def processed(tx: Connection, consumer: str, name: str) -> int:
     return int(found.scalar_one())
 
 
-def unread_size(tx: Connection, consumers: Iterable[str], stage: str, port: str) -> tuple[int, int]:
-    """Rows and bytes of a channel that its slowest consumer has not read."""
+def unread_size(
+    tx: Connection, consumers: Iterable[str], stage: str, port: str, last: int
+) -> tuple[int, int]:
+    """Rows and bytes of a channel, up to an epoch, that its slowest consumer has not read."""
     cursors, table = schema.cursors, schema.segments
     positions = tx.execute(
         sa.select(sa.func.min(cursors.c.processed)).where(
@@ -280,7 +282,11 @@ def unread_size(tx: Connection, consumers: Iterable[str], stage: str, port: str)
         sa.select(
             sa.func.coalesce(sa.func.sum(table.c.rows), 0), sa.func.coalesce(sa.func.sum(table.c.bytes), 0)
         ).where(
-            table.c.stage == stage, table.c.port == port, table.c.epoch >= positions, table.c.status == "live"
+            table.c.stage == stage,
+            table.c.port == port,
+            table.c.epoch >= positions,
+            table.c.epoch <= last,
+            table.c.status == "live",
         )
     ).one()
     return int(found[0]), int(found[1])

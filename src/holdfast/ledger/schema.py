@@ -208,6 +208,53 @@ tiers = Table(
     Column("safe", Integer, nullable=False),
 )
 
+# Stages that snapshots capture as one. What leaves them leaves when a complete snapshot covers it.
+regions = Table(
+    "regions",
+    metadata,
+    Column("stage", String, primary_key=True),
+)
+
+# Snapshots of the region, by number; `protocols/snapshots.py` has the statuses.
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("status", String, nullable=False),
+    Column("mode", String, nullable=False),
+    Column("asked", Integer, nullable=False),  # 1 if a person wanted it: it then stays until it is deleted
+    Column("name", String),  # that the person gave it
+    Column("to_blame", Integer, nullable=False),  # 1 if it was aborted because it failed
+    Column("reason", String),  # why it was aborted
+    Column("begun_ms", Integer),
+    Column("committed_ms", Integer),
+    Column("ended_ms", Integer),
+)
+
+# What a stage adds to a snapshot: the last epoch in it, and from where it would read on.
+snapshot_parts = Table(
+    "snapshot_parts",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("stage", String, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+    Column("positions", JSON, nullable=False),
+    Column("taken_ms", Integer, nullable=False),
+    Column("bytes", Integer, nullable=False),  # of the files that it added, known when it is complete
+)
+
+# Branches that began at an epoch of another: they share what lies up to there.
+branches = Table(
+    "branches",
+    metadata,
+    Column("stage", String, primary_key=True),
+    Column("branch", Integer, primary_key=True),
+    Column("parent", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),  # the last that both share
+    Column("begun_ms", Integer, nullable=False),
+    Column("reason", String, nullable=False),
+)
+
 events = Table(
     "events",
     metadata,

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from holdfast.flow.planner import FlowPlan
-from holdfast.ledger import epochs, stages
+from holdfast.ledger import epochs, snapshots, stages
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
@@ -65,6 +65,7 @@ def register(rt: Runtime) -> None:
         inputs = [origin.id for origin in stage.spec.inputs]
         stages.register(rt.ledger, rt.generation, stage.name, schema, inputs, view)
     with rt.ledger.write(rt.generation) as tx:
+        snapshots.set_region(tx, rt.own, [name for name in rt.own if name in rt.region])
         for sink in rt.own_sinks:
             start = epochs.stage_row(tx, sink.stage).head + 1
             stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)

@@ -16,6 +16,7 @@ from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
+from holdfast.protocols.snapshots import Region
 from holdfast.runtime.news import News
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
@@ -95,8 +96,10 @@ class Runtime:
     heard: dict[str, float] = field(default_factory=dict)  # by source, when it last had something new
     tags: set[str] = field(default_factory=set)
     news: News = field(init=False)
+    region: Region = field(init=False)  # the stages that snapshots capture as one, in the whole flow
 
     def __post_init__(self) -> None:
+        self.region = self.plan.region
         self.news = News(self.ledger, self.alarm.ring)
 
     @property
@@ -140,7 +143,8 @@ class Runtime:
             disk = rebuilds and self.plan.survives != "process"
             return Route(disk=disk, rebuilds=rebuilds, practice=practice)
         mirrors = {REPLICA: Path(self.plan.replica)} if REPLICA in policy.tiers and self.plan.replica else {}
-        return Route(DISK in policy.tiers, mirrors, practice=practice)
+        captured = policy.resume is Resume.RETURN
+        return Route(DISK in policy.tiers, mirrors, captured=captured, practice=practice)
 
     def _is_practised_on(self, stage: str) -> bool:
         """Whether a stage that reads this one has a standby."""

@@ -19,11 +19,13 @@ from holdfast.flow.planner import Feed, Input, SinkSpec
 from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
+from holdfast.ledger.snapshots import released
 from holdfast.protocols.admission import Allowance, Offer, admit, holds_back
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
 from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.region import ceilings
 from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
@@ -45,13 +47,16 @@ class _Taken:
 def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
     """The plan of the epoch after the head, or None if there is nothing to do or a consumer is far behind."""
     if rt.script.plans is not None:
+        if rt.region and ceilings(rt, tx, row) is None:
+            return None
         body = rt.script.plan(tx, row)
         return EpochPlan.from_json(body) if body and "skip" not in body else None
-    if any(
-        _far_behind(tx, sink_or_stage, stage, port) for sink_or_stage, port in rt.plan.readers(stage.name)
-    ):
+    if any(_far_behind(rt, tx, reader, row, port) for reader, port in rt.plan.readers(stage.name)):
         return None
-    taken = {origin: _take(rt, tx, stage, origin) for origin in stage.spec.inputs}
+    bounds = ceilings(rt, tx, row)
+    if bounds is None:
+        return None
+    taken = {origin: _take(rt, tx, stage, origin, bounds.get(origin.id)) for origin in stage.spec.inputs}
     rows = sum(part.rows for part in taken.values())
     before = manifest_of(tx, row, row.head) or {}
     timing = stage.operator.timing if stage.operator else None
@@ -92,8 +97,9 @@ def is_timed(rt: Runtime, stage: BoundStage) -> bool:
 
 
 def is_behind(tx: sa.Connection, sink: SinkSpec) -> bool:
-    """Whether a sink has not been given all that its stage has committed."""
-    return ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id) <= stage_row(tx, sink.stage).head
+    """Whether a sink has not been given all that may leave its stage."""
+    last = released(tx, stage_row(tx, sink.stage))
+    return ledger_inputs.processed(tx, f"sink:{sink.name}", sink.input.id) <= last
 
 
 def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -> bool:
@@ -120,12 +126,16 @@ def frontier_of_inputs(
     return min(known) if known else None
 
 
-def _far_behind(tx: sa.Connection, consumer: str, stage: BoundStage, port: str) -> bool:
-    return holds_back(*ledger_inputs.unread_size(tx, [consumer], stage.name, port))
+def _far_behind(rt: Runtime, tx: sa.Connection, consumer: str, row: StageRow, port: str) -> bool:
+    """Whether a consumer has much to read; what waits for a snapshot to let it out is nobody's burden."""
+    inside = row.stage in rt.region and consumer.removeprefix("stage:") in rt.region
+    last = row.head if inside else released(tx, row)
+    return holds_back(*ledger_inputs.unread_size(tx, [consumer], row.stage, port, last))
 
 
-def _take(rt: Runtime, tx: sa.Connection, stage: BoundStage, origin: Input) -> _Taken:
+def _take(rt: Runtime, tx: sa.Connection, stage: BoundStage, origin: Input, ceiling: int | None) -> _Taken:
     start, offers = _offers(tx, stage, origin)
+    offers = offers if ceiling is None else offers[: max(0, ceiling - start)]
     taken = offers[: admit([Offer(unit.rows, unit.bytes) for unit in offers], _allowance(rt, origin))]
     empty = next((i for i, unit in enumerate(taken) if unit.rows), len(taken))
     return _Taken(start, start + len(taken), sum(unit.rows for unit in taken), start + empty)

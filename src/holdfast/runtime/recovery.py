@@ -21,6 +21,7 @@ from holdfast.ledger.epochs import StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.execution import execute, layer_of
+from holdfast.runtime.region import return_region
 from holdfast.spark.bind import BoundStage
 from holdfast.state.layer import LayerInfo
 from holdfast.storage.workdir import attempt_directory
@@ -30,8 +31,14 @@ def recover(rt: Runtime) -> None:
     """Do for every orphaned stage of this worker what its policy asks for."""
     with rt.ledger.read() as tx:
         orphans = groups.orphans(tx)
+    captured = [name for name in rt.own if name in orphans and name in rt.region]
+    if captured:
+        crashpoints.reach("recover.before")
+        said = return_region(rt)
+        for name in captured:
+            groups.recovered(rt.ledger, rt.generation, name, said)
     for stage in rt.own_stages:
-        if stage.name not in orphans:
+        if stage.name not in orphans or stage.name in captured:
             continue
         crashpoints.reach("recover.before")
         groups.recovered(rt.ledger, rt.generation, stage.name, _recovered(rt, stage))
@@ -52,7 +59,7 @@ def _recovered(rt: Runtime, stage: BoundStage) -> str:
             return _rebuild(rt, stage, row)
         case Resume.DELTA:
             return "what the standby's directory lacks is replayed"
-        case Resume.ADOPT:
+        case _:
             return "it goes on with the files of its predecessor"
 
 

@@ -13,11 +13,12 @@ import sqlalchemy as sa
 
 from holdfast.core.errors import FlowError
 from holdfast.core.json import Json
-from holdfast.ledger import epochs, schema
+from holdfast.ledger import epochs, schema, snapshots
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
+from holdfast.protocols.snapshots import PREPARING
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Script:
     found: Mapping[str, Sequence[Item]] = field(
         default_factory=dict
     )  # by source: its items, if it is not to be asked
+    cuts: Sequence[Mapping[str, int]] = ()  # by snapshot and stage: the last epoch in it
 
     def room(self, source: str, known: int) -> int | None:
         """How many further items of a source exist; None if nobody says."""
@@ -57,6 +59,34 @@ class Script:
                 )
         return body
 
+    def next_cut(self, tx: sa.Connection, stages: Sequence[str]) -> Mapping[str, int] | None:
+        """The snapshot that follows the last complete one."""
+        at = self._complete(tx, stages)
+        return self.cuts[at] if at < len(self.cuts) else None
+
+    def can_cut(self, tx: sa.Connection, stages: Sequence[str]) -> bool:
+        """Whether the stages have come as far as the next snapshot wants them."""
+        cut = self.next_cut(tx, stages)
+        return cut is not None and all(epochs.stage_row(tx, stage).head == cut[stage] for stage in stages)
+
+    def is_at_cut(self, tx: sa.Connection, row: StageRow) -> bool:
+        """Whether a stage stands where the next snapshot wants it; a first one is taken wherever it stands."""
+        cut = self.next_cut(tx, list(self.cuts[0]))
+        return cut is None or cut[row.stage] == row.head
+
+    def may_go_on(self, tx: sa.Connection, row: StageRow) -> bool:
+        """Whether a stage need not wait to be captured where it stands."""
+        at = self._complete(tx, list(self.cuts[0]))
+        under_way = snapshots.all_snapshots(tx, PREPARING)
+        at += int(bool(under_way) and row.stage in under_way[0].parts)
+        return at >= len(self.cuts) or row.head < self.cuts[at][row.stage]
+
+    def _complete(self, tx: sa.Connection, stages: Sequence[str]) -> int:
+        """How many of the snapshots are complete; one that was taken elsewhere is taken for none."""
+        last = snapshots.last_complete(tx, stages)
+        found = {stage: part.epoch for stage, part in last.parts.items()} if last else None
+        return next((at + 1 for at, cut in enumerate(self.cuts) if cut == found), 0)
+
     def given_up(self, stage: str, epoch: int) -> Collection[str]:
         """The ports of an epoch whose rows were lost then, before anybody read them."""
         ports: Collection[str] = (self.plans or {}).get(stage, {}).get(epoch, {}).get("given_up", ())
@@ -80,6 +110,18 @@ def recorded(ledger: Ledger) -> dict[str, dict[int, Json]]:
     for stage, epoch, body in found:
         by_stage.setdefault(stage, {})[epoch] = body
     return by_stage
+
+
+def recorded_cuts(ledger: Ledger) -> list[dict[str, int]]:
+    """Where the complete snapshots cut the stages, oldest first, each place once."""
+    with ledger.read() as tx:
+        found = snapshots.all_snapshots(tx, *snapshots.COMPLETE)
+    cuts: list[dict[str, int]] = []
+    for snapshot in found:
+        cut = {stage: part.epoch for stage, part in snapshot.parts.items()}
+        if cut not in cuts:
+            cuts.append(cut)
+    return cuts
 
 
 def _is_there(tx: sa.Connection, name: str, stop: int) -> bool:

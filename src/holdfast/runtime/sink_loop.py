@@ -11,7 +11,9 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
-from holdfast.ledger.epochs import stage_row
+from holdfast.ledger.branches import is_shared
+from holdfast.ledger.epochs import StageRow, stage_row
+from holdfast.ledger.snapshots import released
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.healing import until_healed
 from holdfast.runtime.repair import repair
@@ -29,15 +31,16 @@ class SinkLoop:
         self._sink = sink
         self._consumer = f"sink:{spec.name}"
         self._input = spec.input.id
+        self._opened: tuple[int, int] | None = None  # by which generation, for which branch
 
     def open(self) -> None:
         """Fence older generations in the target, and compare its record with the ledger."""
         with self._rt.ledger.read() as tx:
             row = stage_row(tx, self._spec.stage)
             position = ledger_inputs.processed(tx, self._consumer, self._input)
+        generation = self._rt.generation
         record = until_healed(
-            lambda: self._sink.open(self._rt.plan.name, row.branch, self._rt.generation, position),
-            self._rt.stopping,
+            lambda: self._sink.open(self._rt.plan.name, row.branch, generation, position), self._rt.stopping
         )
         last = record.epoch if record else None
         if last is not None and last > row.head:
@@ -46,14 +49,31 @@ class SinkLoop:
             raise self._stop(
                 f"holds epochs up to {last}, but {position - 1} was published", "behind", position - 1
             )
+        if record and record.branch != row.branch:
+            self._follow(row, record, position)
+        self._opened = generation, row.branch
+
+    def _follow(self, row: StageRow, record: SinkRecord, position: int) -> None:
+        """A target of an older branch must hold only what the branch shares; what it holds is not offered again."""
+        with self._rt.ledger.read() as tx:
+            shared = is_shared(tx, row, record.branch, record.epoch)
+        if not shared:
+            raise self._stop(f"holds epoch {record.epoch}, which was undone", "ahead of", record.epoch)
+        if record.epoch >= position:
+            move = self._rt.generation, self._consumer, self._input, position, record.epoch + 1
+            ledger_inputs.move_cursor(self._rt.ledger, *move)
 
     def step(self) -> bool:
-        """Publish the epochs that are committed and not yet published; whether there were any."""
+        """Publish the epochs that may leave and are not yet published; whether there were any."""
         with self._rt.ledger.read() as tx:
             row = stage_row(tx, self._spec.stage)
             position = ledger_inputs.processed(tx, self._consumer, self._input)
-            segments = ledger_inputs.segments(tx, self._spec.stage, self._spec.port, position, row.head + 1)
-        for epoch in range(position, row.head + 1):
+            last = released(tx, row)
+            segments = ledger_inputs.segments(tx, self._spec.stage, self._spec.port, position, last + 1)
+        if position <= last and self._opened != (self._rt.generation, row.branch):
+            self.open()
+            return True
+        for epoch in range(position, last + 1):
             if self._rt.stopping.is_set():
                 break
             files = [file for segment in segments if segment.epoch == epoch for file in segment.files]
@@ -64,7 +84,7 @@ class SinkLoop:
                 return True
             except HoldfastError as error:
                 raise error.at(stage=self._spec.stage, epoch=epoch) from error.__cause__
-        return position <= row.head
+        return position <= last
 
     def close(self) -> None:
         """Let go of the target."""

@@ -30,6 +30,7 @@ from holdfast.ledger.patience import Patience
 from holdfast.ledger.process import Process
 from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.loops import Loop, Loops
 from holdfast.runtime.merger import Merger
@@ -172,6 +173,7 @@ class Worker:
         self._look_at = 0.0
         self._discovery = Discovery(rt)
         self._merger = Merger(rt)
+        self._coordinator = Coordinator(rt, options.until_idle)
         self._loops = Loops(rt)
         self._sinks = [
             SinkLoop(
@@ -215,10 +217,10 @@ class Worker:
         """Whatever a crash, a power cut or a hand has done to the files is found and mended before any work."""
         rt = self._rt
         register(rt)
-        resume_progress(rt)
         sweep_strays(rt.ledger, rt.root, rt.own)
         self._discovery.begin()
         recover(rt)
+        resume_progress(rt)
         repair(rt)
         for sink in self._sinks:
             sink.open()
@@ -243,6 +245,7 @@ class Worker:
                 Loop(f"sink {spec.name}", loop.step)
                 for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)
             ),
+            *([Loop("snapshot", self._coordinator.step, by_news=False)] if self._coordinator else ()),
             Loop("merge", self._merger.step),
             Loop("ship", self._ship),
             Loop("discover", self._discovery.step, urgent=False, by_news=False),
@@ -359,7 +362,9 @@ class Worker:
                 return False
             if any(has_work(rt, tx, stage) for stage in rt.stages.values()):
                 return False
-            return not any(is_behind(tx, sink) for sink in rt.plan.sinks) and not self._merger.has_work(tx)
+            if any(is_behind(tx, sink) for sink in rt.plan.sinks) or self._coordinator.has_work(tx):
+                return False
+            return not self._merger.has_work(tx)
 
     def _ship(self) -> bool:
         rt = self._rt

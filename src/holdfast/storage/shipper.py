@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from holdfast.core import crashpoints
 from holdfast.core.json import Json
-from holdfast.ledger import files, schema
+from holdfast.ledger import files, schema, snapshots
 from holdfast.ledger.epochs import StageRow, manifest_of, own_row, plan_of
 from holdfast.ledger.ledger import Ledger
 from holdfast.storage.atomic import copy_whole, fsync_dir, fsync_file
@@ -36,6 +36,9 @@ class Route:
     every: int = 1  # epochs that are carried to a mirror at a time
     rebuilds: bool = (
         False  # layers stay behind; inputs are kept for as long as an open bucket depends on them
+    )
+    captured: bool = (
+        False  # only what a snapshot covers is carried, and inputs are kept from where one reads on
     )
     practice: bool = False  # the newest rows of a port stay: standbys of its readers practise on them
 
@@ -63,18 +66,19 @@ def ship(ledger: Ledger, root: Path, stage: str, generation: int, route: Route) 
     with ledger.read() as tx:
         row = own_row(tx, stage, generation)
         safe = {tier: files.safe_point(tx, stage, tier) for tier in route.tiers}
+        goal = _goal(tx, row, route)
         due = {
-            tier: _unshipped(tx, row, at, layers=not route.rebuilds)
+            tier: _unshipped(tx, row, at, goal, layers=not route.rebuilds)
             for tier, at in safe.items()
-            if row.head - at >= (route.every if tier in route.mirrors else 1)
+            if goal - at >= (route.every if tier in route.mirrors else 1)
         }
-        settled_before = min(safe.values(), default=row.head)
+        settled_before = min(safe.values(), default=goal)
     if due:
         crashpoints.reach("ship.before")
     for tier, paths in due.items():
         route.carry_to(tier, root, paths)
-    reached = {**safe, **dict.fromkeys(due, row.head)}
-    settled = min(reached.values(), default=row.head)
+    reached = {**safe, **dict.fromkeys(due, goal)}
+    settled = min(reached.values(), default=goal)
     with ledger.read() as tx:
         needed = _needed(tx, row, settled, route)
         before = files.needed_of(tx, row)
@@ -88,7 +92,9 @@ def ship(ledger: Ledger, root: Path, stage: str, generation: int, route: Route) 
 
 
 def settled_epoch(tx: sa.Connection, row: StageRow, route: Route) -> int:
-    """The highest epoch whose files are all where the policy wants them."""
+    """The highest epoch whose files are all where the policy wants them, and that no return goes below."""
+    if route.captured:
+        return min((part.epoch for part in snapshots.restorable(tx, row.stage)), default=-1)
     return min((files.safe_point(tx, row.stage, tier) for tier in route.tiers), default=row.head)
 
 
@@ -116,6 +122,9 @@ def _mirror(root: Path, mirror: Path, paths: Sequence[str]) -> None:
 
 def _needed(tx: sa.Connection, row: StageRow, settled: int, route: Route) -> dict[str, int]:
     """By input, the first position that may be asked for again."""
+    if route.captured:
+        oldest = snapshots.restorable(tx, row.stage)[:1]
+        return {name: position for part in oldest for name, position in part.positions.items()}
     if route.rebuilds:
         depends = (manifest_of(tx, row, row.head) or {}).get("depends", [])
         first = min((epoch for _, epoch in depends), default=None)
@@ -130,7 +139,15 @@ def _positions(tx: sa.Connection, row: StageRow, epoch: int, end: int) -> dict[s
     return {name: int(positions[end]) for name, positions in ranges.items()}
 
 
-def _unshipped(tx: sa.Connection, row: StageRow, safe: int, *, layers: bool) -> list[str]:
+def _goal(tx: sa.Connection, row: StageRow, route: Route) -> int:
+    """Up to which epoch files are to be carried."""
+    if not route.captured:
+        return row.head
+    part = snapshots.newest_part(tx, row.stage)
+    return -1 if part is None else part.epoch
+
+
+def _unshipped(tx: sa.Connection, row: StageRow, safe: int, goal: int, *, layers: bool) -> list[str]:
     """Files of epochs above the safe point. A merge carries its own files before it commits, but only to the tiers
     that its stage had then."""
     table, segments = schema.layers, schema.segments
@@ -140,6 +157,7 @@ def _unshipped(tx: sa.Connection, row: StageRow, safe: int, *, layers: bool) -> 
             table.c.branch == row.branch,
             table.c.status == "live",
             table.c.last > safe,
+            table.c.last <= goal,
         )
     ).scalars()
     written = tx.execute(
@@ -148,6 +166,7 @@ def _unshipped(tx: sa.Connection, row: StageRow, safe: int, *, layers: bool) -> 
             segments.c.branch == row.branch,
             segments.c.status == "live",
             segments.c.epoch > safe,
+            segments.c.epoch <= goal,
         )
     ).scalars()
     named: list[Json] = [file for group in (*(runs if layers else ()), *written) for file in group]

@@ -1,0 +1,75 @@
+"""A flow of four stages that snapshots capture as one; `together` reads two of them, and its state depends on the order.
+
+Run as `python captured_flow.py HOME MODE EVERY`; it reads HOME/in-a and HOME/in-b and stops when it is idle.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import holdfast as hf
+
+SCHEMA = "k long, v long, side string"
+ROWS_PER_FILE = 60
+STAGES = ("left", "right", "together", "totals")
+
+
+def build(home: Path, mode: str = "aligned", every: str = "300 ms", **settings: object) -> hf.Flow:
+    """Two sources, a stage behind each, one that takes both and counts what it has seen, one that adds up."""
+    guarantee = "at_least_once" if mode == "at_least_once" else "exactly_once"
+    policy = hf.snapshot(every, mode, **settings)  # type: ignore[arg-type]
+    flow = hf.Flow("captured", guarantee=guarantee, recover=policy)
+    sides = [
+        flow.source(name, hf.files(str(home / f"in-{name}"), schema=SCHEMA, max_files_per_epoch=1))
+        .group_by("k", "side")
+        .agg(v=hf.sum("v"), n=hf.count())
+        .named(stage)
+        for name, stage in (("a", "left"), ("b", "right"))
+    ]
+    together = (
+        sides[0]
+        .union(sides[1])
+        .stateful(seen, by=["k"], state="times long, newest long", output="k long, times long, newest long")
+        .named("together")
+    )
+    together.to(hf.parquet(str(home / "together")))
+    together.group_by("k").agg(times=hf.max("times"), changes=hf.count()).named("totals").to(
+        hf.table(f"sqlite:///{home / 'out.db'}", "totals", key="k")
+    )
+    return flow
+
+
+def seen(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:
+    """How often a key was told of, and the largest sum so far: told twice, it counts twice."""
+    told = rows.group_by("k").aggregate([("v", "count"), ("v", "max")]).rename_columns(["k", "t", "m"])
+    both = told.join(state, "k", join_type="left outer")
+    times = pc.add(both["t"], pc.fill_null(both["times"], 0))
+    newest = pc.max_element_wise(both["m"], both["newest"])
+    out = pa.table({"k": both["k"], "times": times, "newest": newest})
+    return out, out
+
+
+def table(side: str, number: int) -> pa.Table:
+    """The rows of one input file."""
+    places = range(number * ROWS_PER_FILE, (number + 1) * ROWS_PER_FILE)
+    return pa.table(
+        {
+            "k": pa.array([None if i % 31 == 0 else (i * 7919) % 17 for i in places], pa.int64()),
+            "v": pa.array([i % 101 + 1 for i in places], pa.int64()),
+            "side": pa.array([side for _ in places]),
+        }
+    )
+
+
+if __name__ == "__main__":
+    place, how, often = Path(sys.argv[1]), *sys.argv[2:]
+    build(place, how, often).run(
+        place / "work",
+        until_idle=True,
+        master="local[2]",
+        conf={"spark.driver.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"},
+    )
