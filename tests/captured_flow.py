@@ -6,10 +6,10 @@ Run as `python captured_flow.py HOME MODE EVERY`; it reads HOME/in-a and HOME/in
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import holdfast as hf
 
@@ -18,7 +18,9 @@ ROWS_PER_FILE = 60
 STAGES = ("left", "right", "together", "totals")
 
 
-def build(home: Path, mode: str = "aligned", every: str = "300 ms", **settings: object) -> hf.Flow:
+def build(
+    home: Path, mode: str = "aligned", every: str = "300 ms", slow: bool = False, **settings: object
+) -> hf.Flow:
     """Two sources, a stage behind each, one that takes both and counts what it has seen, one that adds up."""
     guarantee = "at_least_once" if mode == "at_least_once" else "exactly_once"
     policy = hf.snapshot(every, mode, **settings)  # type: ignore[arg-type]
@@ -33,7 +35,12 @@ def build(home: Path, mode: str = "aligned", every: str = "300 ms", **settings: 
     together = (
         sides[0]
         .union(sides[1])
-        .stateful(seen, by=["k"], state="times long, newest long", output="k long, times long, newest long")
+        .stateful(
+            seen_slowly if slow else seen,
+            by=["k"],
+            state="times long, newest long",
+            output="k long, times long, newest long",
+        )
         .named("together")
     )
     together.to(hf.parquet(str(home / "together")))
@@ -45,12 +52,19 @@ def build(home: Path, mode: str = "aligned", every: str = "300 ms", **settings: 
 
 def seen(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:
     """How often a key was told of, and the largest sum so far: told twice, it counts twice."""
-    told = rows.group_by("k").aggregate([("v", "count"), ("v", "max")]).rename_columns(["k", "t", "m"])
-    both = told.join(state, "k", join_type="left outer")
-    times = pc.add(both["t"], pc.fill_null(both["times"], 0))
-    newest = pc.max_element_wise(both["m"], both["newest"])
-    out = pa.table({"k": both["k"], "times": times, "newest": newest})
+    told = rows.group_by("k").aggregate([("v", "count"), ("v", "max")])
+    known = state.select(["k", "times", "newest"])
+    both = pa.concat_tables([told.rename_columns(known.column_names), known])
+    out = (
+        both.group_by("k").aggregate([("times", "sum"), ("newest", "max")]).rename_columns(known.column_names)
+    )
     return out, out
+
+
+def seen_slowly(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:
+    """The same, so slowly that its inputs run ahead."""
+    time.sleep(1.0)
+    return seen(rows, state, context)
 
 
 def table(side: str, number: int) -> pa.Table:

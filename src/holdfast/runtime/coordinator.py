@@ -58,7 +58,8 @@ class Coordinator:
             return False
         if self._rt.script.cuts:
             return self._rt.script.can_cut(tx, self._stages)
-        return bool(snapshots.all_snapshots(tx, protocol.PREPARING)) or self._has_changed(tx)
+        under_way = protocol.PREPARING, protocol.COMMITTED, protocol.ASKED
+        return bool(snapshots.all_snapshots(tx, *under_way)) or self._has_changed(tx)
 
     def _coordinated(self) -> bool:
         rt = self._rt
