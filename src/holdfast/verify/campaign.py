@@ -22,9 +22,10 @@ from typing import BinaryIO
 from holdfast.core.crashpoints import POINTS
 from holdfast.core.errors import HoldfastError, PlanError
 from holdfast.flow.planner import FlowPlan
+from holdfast.runtime.script import Script
 from holdfast.verify.actor import Actor
 from holdfast.verify.classes import Recovery, worst
-from holdfast.verify.golden import Middle, gate, golden_run, in_small_epochs, in_the_middle
+from holdfast.verify.golden import Middle, gate, golden_run, in_small_epochs, in_the_middle, of_its_own
 from holdfast.verify.outcome import Campaign, Progress, RunOutcome
 from holdfast.verify.run import play
 from holdfast.verify.scenario import FAULTS, PAIR, Scenario, pairs, scenarios
@@ -137,7 +138,8 @@ class _Campaign:
     def _run(self) -> list[RunOutcome]:
         stage = self._stage("peace")
         self._say("running the flow in peace")
-        golden = golden_run(stage, self._plan, dict.fromkeys(self._plan.sources, self._wanted.epochs))
+        first = Script(dict.fromkeys(self._plan.sources, self._wanted.epochs))
+        golden = golden_run(stage, self._plan, first)
         if self._wanted.gate:
             self._say("running it with other tasks and epochs")
             differing, words = gate(stage, self._plan, golden)
@@ -150,7 +152,7 @@ class _Campaign:
                 ]
                 return []
         variants, planned = self._variants(golden)
-        outcomes = self._played(planned, variants, golden)
+        outcomes = self._played(planned, variants)
         if not self._wanted.shrink:
             return outcomes
         return shrunk(outcomes, self._wanted.epochs, self._with_fewer)
@@ -186,9 +188,9 @@ class _Campaign:
         variants: dict[str, Variant] = {}
         planned: list[Scenario] = []
         for name, middle in self._middles(plans, golden).items():
-            variants[name] = Variant(name, plans[name], middle.home, middle.until)
+            variants[name] = Variant(name, plans[name], middle.home, middle.until, middle.golden)
             faults = self._possible(name, plans[name])
-            found = scenarios(name, faults, middle.reached, golden.reached, self._wanted.seed)
+            found = scenarios(name, faults, middle.reached, middle.golden.reached, self._wanted.seed)
             points = self._wanted.points
             planned += [s for s in found if not points or s.point in points]
             planned += pairs(name, self._wanted.pairs, middle.reached, self._wanted.seed)
@@ -201,7 +203,8 @@ class _Campaign:
         def act(number: int) -> dict[str, Middle]:
             stage = self._stage(f"peace-{number}")
             names = list(plans)[number::LANES]
-            return {name: in_the_middle(stage, name, plans[name], golden) for name in names}
+            followed = {name: of_its_own(stage, name, plans[name], golden) for name in names}
+            return {name: in_the_middle(stage, name, plans[name], followed[name]) for name in names}
 
         actors = [
             Actor(partial(act, number), self._root / f"peace-{number}.log", bounded=False)
@@ -231,9 +234,7 @@ class _Campaign:
         self.notes += [f"policy {name}: {why_not[fault]}" for fault in faults if fault in why_not]
         return tuple(fault for fault in faults if fault not in why_not)
 
-    def _played(
-        self, planned: Sequence[Scenario], variants: Mapping[str, Variant], golden: Golden
-    ) -> list[RunOutcome]:
+    def _played(self, planned: Sequence[Scenario], variants: Mapping[str, Variant]) -> list[RunOutcome]:
         """Deal the scenarios to the lanes, and hear of the outcomes as they come."""
         self._progress.total = len(planned)
         self._say("crashing it")
@@ -241,7 +242,7 @@ class _Campaign:
         alone = [scenario for scenario in planned if scenario.fault == "target"]
         others = [scenario for scenario in planned if scenario.fault != "target"]
         for dealt in ([others[number::LANES] for number in range(LANES)], [alone] if alone else []):
-            lanes = [_Lane(self, number, part, variants, golden) for number, part in enumerate(dealt)]
+            lanes = [_Lane(self, number, part, variants) for number, part in enumerate(dealt)]
             try:
                 self._listen(lanes)
                 for lane in lanes:
@@ -266,11 +267,11 @@ class _Campaign:
                         self._progress.done += 1
                         self._observe(self._progress)
 
-    def play(self, stage: Stage, scenario: Scenario, variant: Variant, golden: Golden) -> RunOutcome:
+    def play(self, stage: Stage, scenario: Scenario, variant: Variant) -> RunOutcome:
         """One scenario, from its start to its verdict."""
         started = time.monotonic()
         try:
-            played = play(stage, scenario, variant, golden)
+            played = play(stage, scenario, variant)
         except HoldfastError as error:
             played = Played(True, error={"kind": type(error).__name__, "message": error.message})
         verdicts, wrong = played.verdicts, played.error
@@ -331,7 +332,6 @@ class _Lane:
         number: int,
         planned: Sequence[Scenario],
         variants: Mapping[str, Variant],
-        golden: Golden,
     ) -> None:
         ours, theirs = os.pipe()
         self.told: BinaryIO = os.fdopen(ours, "rb", buffering=0)
@@ -340,7 +340,7 @@ class _Lane:
             stage = campaign._stage(f"lane-{number}")
             with os.fdopen(theirs, "wb") as tell:
                 for scenario in planned:
-                    outcome = campaign.play(stage, scenario, variants[scenario.policy], golden)
+                    outcome = campaign.play(stage, scenario, variants[scenario.policy])
                     pickle.dump(outcome, tell)
                     tell.flush()
 

@@ -18,6 +18,7 @@ from holdfast.flow.endpoints import FilesSource, SourceDescription
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.lake import DeltaSource
 from holdfast.flow.planner import FlowPlan
+from holdfast.flow.policies import Policy
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
@@ -27,20 +28,21 @@ from holdfast.verify.actor import Actor, import_all
 from holdfast.verify.classes import Recovery, Seen, Verdict, judge
 from holdfast.verify.home import Home
 from holdfast.verify.stage import Golden, Plans, Stage, halfway
+from holdfast.verify.variants import SNAPSHOTS_EVERY_US
 
 OTHER_TASKS = 3
 
 
-def golden_run(stage: Stage, plan: FlowPlan, until: Mapping[str, int]) -> Golden:
+def golden_run(stage: Stage, plan: FlowPlan, script: Script, name: str = "golden") -> Golden:
     """Run a flow in peace, on its first items."""
-    home = stage.home("golden")
+    home = stage.home(name)
     watch = home.root / "points"
-    modules = stage.run(plan, home, orders=Orders(watch=str(watch)), script=Script(until)).returned()
+    modules = stage.run(plan, home, orders=Orders(watch=str(watch)), script=script).returned()
     assert isinstance(modules, list)
     import_all(modules)
     seen = home.root / "seen"
     seen.write_bytes(pickle.dumps(stage.seen(plan, home)))
-    return Golden(home, stage.plans(home), _items(stage, plan, home), seen, counted(watch))
+    return Golden(home, stage.plans(home), _items(stage, plan, home), seen, counted(watch), stage.cuts(home))
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,17 @@ class Middle:
     home: Home
     until: Mapping[str, int]  # what it has read
     reached: Mapping[str, int]  # how often it comes to each point from there on
+    golden: Golden  # what it follows
+
+
+def of_its_own(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Golden:
+    """What a flow follows: the same items for all policies, and where it is captured as one, epochs of its own.
+
+    Stages that wait for each other's markers cut their epochs there.
+    """
+    if not plan.region:
+        return golden
+    return golden_run(stage, plan, golden.script({}), f"golden-{name}")
 
 
 def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Middle:
@@ -58,7 +71,11 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     What is left is short, as every run goes through it: an item to die in, and where it may be skipped another after it.
     """
     precise = all(spec.policy.precise for spec in plan.stages)
-    until = {source: max(1, items - (1 if precise else 2)) for source, items in golden.items.items()}
+    left = 1 if precise else 2
+    repeats = any(spec.policy.repeats for spec in plan.stages)
+    until = {
+        source: max(1, items // 2 if repeats else items - left) for source, items in golden.items.items()
+    }
     middle = stage.home(f"middle-{name}")
     stage.run(plan, middle, script=golden.script(until, golden.plans), drain=False).returned()
     rest = stage.home(f"rest-{name}", middle)
@@ -67,7 +84,7 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     # Only up to where a process will die.
     script = golden.script({} if precise else halfway(until, golden.items), golden.plans)
     stage.run(plan, rest, orders=orders, script=script, drain=precise).returned()
-    return Middle(middle, until, counted(watch))
+    return Middle(middle, until, counted(watch), golden)
 
 
 def gate(stage: Stage, plan: FlowPlan, golden: Golden) -> tuple[list[Verdict], list[str]]:
@@ -114,8 +131,17 @@ def _with_tasks(plans: Plans, tasks: int) -> Plans:
 
 
 def in_small_epochs(plan: FlowPlan, rows: int) -> FlowPlan:
-    """The same flow with little in each epoch: a crash needs epochs before and after it, not many rows."""
-    return replace(plan, sources={name: _small(source, rows) for name, source in plan.sources.items()})
+    """The same flow with little in each epoch, and snapshots often: a crash needs some before and after it."""
+    sources = {name: _small(source, rows) for name, source in plan.sources.items()}
+    stages = tuple(replace(stage, policy=_often(stage.policy)) for stage in plan.stages)
+    return replace(plan, sources=sources, stages=stages)
+
+
+def _often(policy: Policy) -> Policy:
+    if policy.snapshots is None:
+        return policy
+    every_us = min(policy.snapshots.every_us, SNAPSHOTS_EVERY_US)
+    return replace(policy, snapshots=replace(policy.snapshots, every_us=every_us, min_pause_us=0))
 
 
 def _small(source: SourceDescription, rows: int) -> SourceDescription:

@@ -22,15 +22,15 @@ from holdfast.verify.home import Home
 from holdfast.verify.outcome import Timing
 from holdfast.verify.reading import seen_in
 from holdfast.verify.scenario import Scenario, Step
-from holdfast.verify.stage import Golden, Played, Stage, Variant, halfway
+from holdfast.verify.stage import Played, Stage, Variant, halfway
 
 
-def play(stage: Stage, scenario: Scenario, variant: Variant, golden: Golden) -> Played:
+def play(stage: Stage, scenario: Scenario, variant: Variant) -> Played:
     """From the middle of the golden run, or from the start, through all steps to the end; then the judge."""
     if not scenario.steps:
         return Played(False)
     home = stage.home(scenario.name, None if scenario.afresh else variant.middle)
-    run = _Run(stage, scenario, variant, golden, home)
+    run = _Run(stage, scenario, variant, home)
     try:
         return run.play()
     finally:
@@ -41,17 +41,18 @@ def play(stage: Stage, scenario: Scenario, variant: Variant, golden: Golden) -> 
 class _Run:
     """One scenario being played."""
 
-    def __init__(
-        self, stage: Stage, scenario: Scenario, variant: Variant, golden: Golden, home: Home
-    ) -> None:
+    def __init__(self, stage: Stage, scenario: Scenario, variant: Variant, home: Home) -> None:
         self._stage = stage
         self._scenario = scenario
         self._variant = variant
-        self._golden = golden
+        self._golden = variant.golden
         self._home = home
         self._fsyncs = home.root.with_name(f"{home.root.name}.fsyncs")
         self._zombies: list[Actor] = []
-        self._skips = not all(stage.policy.precise for stage in variant.plan.stages)
+        # Who comes after a death does not follow the golden plans where rows are skipped, or read again.
+        policies = [stage.policy for stage in variant.plan.stages]
+        self._leaves_plans = not all(policy.precise for policy in policies)
+        self._skips = any(not policy.precise and not policy.repeats for policy in policies)
         self._died = False  # whether a process has been started that may have
         self._died_at = self._seen_at = time.time()
 
@@ -137,8 +138,7 @@ class _Run:
 
     def _started(self, orders: Orders, own_jvm: bool = False) -> Actor:
         script = self._script(self._golden.items)
-        if self._skips:
-            # Who comes after a death has skipped something, and plans for itself.
+        if self._leaves_plans:
             script = self._golden.script(self._halfway(), None if self._died else self._golden.plans)
         self._died = True
         fsyncs = self._fsyncs if self._scenario.fault == "power" else None
@@ -157,8 +157,8 @@ class _Run:
         return halfway(start, self._golden.items)
 
     def _to_the_end(self) -> Ending:
-        """The successor: along the golden plans where nothing was skipped, else by plans of its own."""
-        if not self._skips:
+        """The successor: along the golden plans, or by plans of its own."""
+        if not self._leaves_plans:
             return self._actor(script=self._script({}), take_over=bool(self._zombies)).wait()
         ending = self._actor(
             script=self._golden.script(self._halfway()), drain=False, take_over=bool(self._zombies)

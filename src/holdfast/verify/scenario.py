@@ -20,6 +20,7 @@ IN_REPAIR = frozenset({"repair.before_commit"})
 
 # Where a process that stops is most dangerous when it comes back: it is about to make something visible.
 ZOMBIE_POINTS = ("plan.after", "commit.before", "sink.after_stage", "ship.mid")
+ZOMBIE_POINTS_OF_SNAPSHOTS = ("snapshot.before_part", "snapshot.before_commit")
 
 # Where the power goes: with files behind it that nobody has fsynced.
 POWER_POINTS = ("commit.after", "ship.mid", "sink.after_publish")
@@ -130,7 +131,9 @@ class _Author:
             case "worker":
                 return [self._kill(fault, point) for point in POINTS if point in IN_TASKS]
             case "zombie":
-                return [self._one(fault, point, self._at(point, "stop")) for point in ZOMBIE_POINTS]
+                captured = [point for point in ZOMBIE_POINTS_OF_SNAPSHOTS if self._reached.get(point)]
+                points = *ZOMBIE_POINTS, *captured
+                return [self._one(fault, point, self._at(point, "stop")) for point in points]
             case "reply":
                 return [self._one(fault, "commit.after", self._at("commit.after", "raise"))]
             case "full":

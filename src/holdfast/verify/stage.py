@@ -20,7 +20,7 @@ from holdfast.core.json import Json
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
-from holdfast.runtime.script import Script, recorded
+from holdfast.runtime.script import Script, recorded, recorded_cuts
 from holdfast.verify.actor import Actor, Ending, Part
 from holdfast.verify.classes import Seen, Verdict
 from holdfast.verify.home import Home, relocated
@@ -42,6 +42,7 @@ class Golden:
     ]  # by source, its items: what is found next may depend on when one looks
     seen: Path  # what its sinks held, pickled
     reached: Mapping[str, int]  # how often each point was
+    cuts: Sequence[Mapping[str, int]] = ()  # where its snapshots cut the stages
 
     @property
     def items(self) -> Mapping[str, int]:
@@ -50,7 +51,7 @@ class Golden:
 
     def script(self, until: Mapping[str, int], plans: Plans | None = None) -> Script:
         """The same items up to a position, by plans or freely."""
-        return Script(until, plans, self.found)
+        return Script(until, plans, self.found, self.cuts if plans is not None else ())
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Variant:
     plan: FlowPlan
     middle: Home
     until: Mapping[str, int]  # what it has read there
+    golden: Golden  # what its runs follow and are compared with
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,12 @@ class Stage:
         assert isinstance(found, dict)
         return found
 
+    def cuts(self, home: Home) -> list[dict[str, int]]:
+        """Where the snapshots of a run cut its stages."""
+        found = Actor(lambda: _cuts(home), home.log).wait().returned()
+        assert isinstance(found, list)
+        return found
+
     def restart_targets(self) -> None:
         """Have the user's command restart the servers behind the sinks."""
         assert self._restart is not None, "without a command the fault is not asked for"
@@ -176,6 +184,11 @@ class Stage:
 def halfway(start: Mapping[str, int], stop: Mapping[str, int]) -> dict[str, int]:
     """Between two positions, by source."""
     return {name: (start[name] + items + 1) // 2 for name, items in stop.items()}
+
+
+def _cuts(home: Home) -> list[dict[str, int]]:
+    with closing(Ledger(home.work)) as ledger:
+        return recorded_cuts(ledger)
 
 
 def _recorded(home: Home) -> Plans:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from holdfast.core.duration import spelled
 from holdfast.core.errors import PlanError
 from holdfast.flow import guarantee, policies
 from holdfast.flow.endpoints import ForeachSink
@@ -14,6 +15,10 @@ from holdfast.verify.classes import Recovery
 
 AS_WRITTEN = "as-written"
 
+# Runs are short: with snapshots seldom, a crash would find none to return to but the first.
+SNAPSHOTS_EVERY_US = 200_000
+_OFTEN = spelled(SNAPSHOTS_EVERY_US)
+
 POLICIES: dict[str, Callable[[], Policy]] = {
     "gap": policies.gap,
     "upstream_backup": policies.upstream_backup,
@@ -21,15 +26,22 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "active_standby": policies.active_standby,
     "strong_production": policies.strong_production,
     "no_sync": policies.no_sync,
+    "snapshot": lambda: policies.snapshot(_OFTEN),
+    "snapshot_unaligned": lambda: policies.snapshot(_OFTEN, "unaligned"),
+    "snapshot_at_least_once": lambda: policies.snapshot(_OFTEN, "at_least_once"),
 }
+
+
+# What a flow may at most promise under a policy that is not precise: one that skips, and one that repeats.
+_GUARANTEES = ("at_most_once", "at_least_once")
 
 
 def variant(plan: FlowPlan, name: str) -> tuple[FlowPlan, list[str]]:
     """The flow with a policy for all stages that can have it; the others, with the reason, keep their own."""
     if name == AS_WRITTEN:
         return plan, []
-    policy = _made(name)
-    base = plan if policy.precise else replace(plan, guarantee="at_most_once")
+    policy = _made(name).reaching(plan.survives)
+    base = plan if policy.precise else replace(plan, guarantee=_GUARANTEES[policy.repeats])
     refused = {stage.name: guarantee.objection(base, stage, policy) for stage in base.stages}
     stages = tuple(stage if refused[stage.name] else replace(stage, policy=policy) for stage in base.stages)
     why = [f"stage {stage} keeps its own policy: {reason}" for stage, reason in refused.items() if reason]
@@ -40,6 +52,8 @@ def variant(plan: FlowPlan, name: str) -> tuple[FlowPlan, list[str]]:
 
 def promised(plan: FlowPlan) -> Recovery:
     """The class that the flow's policies and sinks promise together."""
+    if any(stage.policy.repeats for stage in plan.stages):
+        return Recovery.DIVERGENT
     if any(not stage.policy.precise for stage in plan.stages):
         return Recovery.GAP
     once = all(
