@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-tracker clean
+.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -72,6 +72,9 @@ bench-policies: $(READY) ## what every recovery policy costs, relative to gap (J
 
 bench-recovery: $(READY) ## kill -9 at full load under every policy, and Spark (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench recovery $(if $(JSON),--json $(JSON))
+
+bench-snapshots: $(READY) ## what snapshots cost, by mode, with epochs queued and with states up to 1 GB (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench snapshots $(if $(JSON),--json $(JSON))
 
 bench-tracker: $(READY) ## traffic of punctuations and of the XOR tracker by nodes (JSON=FILE, SVG=FILE write figures and plot)
 	@$(BIN)/holdfast bench tracker $(if $(JSON),--json $(JSON)) $(if $(SVG),--svg $(SVG))

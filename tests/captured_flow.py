@@ -44,7 +44,7 @@ def build(
         .named("together")
     )
     together.to(hf.parquet(str(home / "together")))
-    together.group_by("k").agg(times=hf.max("times"), changes=hf.count()).named("totals").to(
+    together.group_by("k").agg(times=hf.max("times")).named("totals").to(
         hf.table(f"sqlite:///{home / 'out.db'}", "totals", key="k")
     )
     return flow
@@ -63,7 +63,7 @@ def seen(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table
 
 def seen_slowly(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:
     """The same, so slowly that its inputs run ahead."""
-    time.sleep(1.0)
+    time.sleep(0.5)
     return seen(rows, state, context)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.bench import dedup, growth, join, policies, recovery, state, windows
+from holdfast.bench import dedup, growth, join, policies, recovery, snapshots, state, windows
 
 
 def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
@@ -86,3 +86,14 @@ def test_recovery_kills_a_primary_and_times_its_successor(tmp_path: Path) -> Non
     assert 0 < kill["detection_s"] < kill["first_epoch_s"] < kill["gap_s"]
     assert found["figures"]["warm_first_epoch_s"] == kill["first_epoch_s"]
     assert list((tmp_path / "data").iterdir()) == [], "the scratch directory should be gone"
+
+
+def test_snapshots_are_compared_by_mode_with_epochs_queued_and_as_the_state_grows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    snapshots.run(tmp_path / "snapshots.json", directory=tmp_path / "data", quick=True, spark=spark)
+    found = json.loads((tmp_path / "snapshots.json").read_text())
+    assert set(found["figures"]) >= {*snapshots.BARS, "stall_p99_over_median_no_sync"}
+    queues = {run["mode"]: run for run in found["runs"] if run["measured"] == "queue"}
+    assert queues["aligned"]["in_flight"] == 0 < queues["unaligned"]["in_flight"]
+    assert len([run for run in found["runs"] if run["measured"] == "state"]) == 8

@@ -33,7 +33,7 @@ from holdfast.verify.server import connect_server
 from holdfast.verify.shrink import shrunk
 from holdfast.verify.stage import Golden, Played, Stage, Variant
 from holdfast.verify.targets import Targets
-from holdfast.verify.variants import AS_WRITTEN, promised, variant
+from holdfast.verify.variants import AS_WRITTEN, anomalies, promised, variant
 
 # Two lanes keep two cores busy: while one starts a process, the other computes.
 LANES = 2
@@ -184,7 +184,7 @@ class _Campaign:
             except PlanError as error:
                 self.notes.append(f"policy {name}: {error.message}")
             else:
-                self.notes += [f"policy {name}: {reason}" for reason in kept]
+                self.notes += [f"policy {name}: {reason}" for reason in (*kept, *anomalies(plans[name]))]
         variants: dict[str, Variant] = {}
         planned: list[Scenario] = []
         for name, middle in self._middles(plans, golden).items():

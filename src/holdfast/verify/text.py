@@ -13,6 +13,9 @@ from holdfast.verify.differences import difference_lines
 from holdfast.verify.outcome import Campaign, RunOutcome
 from holdfast.verify.values import printable
 
+# What rows that count twice look like to a reader.
+_REPEATED = (Recovery.REPEATING, Recovery.DIVERGENT)
+
 _STYLES = {0: "green", 1: "red", 2: "yellow"}  # by exit status
 
 
@@ -26,6 +29,8 @@ def show(campaign: Campaign, console: Console) -> None:
     for outcome in campaign.violations:
         for line in violation_lines(outcome):
             console.print(_text(line))
+    for line in anomaly_lines(campaign):
+        console.print(_text(line))
     if campaign.unreached:
         console.print(_text(f"never reached: {', '.join(campaign.unreached)}"))
     console.print(_text(f"{campaign.summary()} (seed {campaign.seed})", _STYLES[campaign.exit_status]))
@@ -67,6 +72,19 @@ def violation_lines(outcome: RunOutcome) -> Iterator[str]:
         yield f"  {outcome.error}"
     yield from (f"  {line}" for line in difference_lines(outcome))
     yield f"  again: {outcome.command}"
+
+
+def anomaly_lines(campaign: Campaign) -> Iterator[str]:
+    """Where a policy that may count rows twice did so: allowed, but not to be overlooked. The first with its rows."""
+    found = [
+        outcome
+        for outcome in campaign.reached
+        if outcome.predicted is Recovery.DIVERGENT and outcome.as_predicted and outcome.observed in _REPEATED
+    ]
+    for outcome in found:
+        yield f"anomaly: {outcome.policy}, {outcome.title}: {outcome.shown}, as the policy allows"
+    for outcome in found[:1]:
+        yield from (f"  {line}" for line in difference_lines(outcome))
 
 
 def _table(first: str, *numbers: str) -> Table:

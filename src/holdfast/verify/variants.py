@@ -50,6 +50,18 @@ def variant(plan: FlowPlan, name: str) -> tuple[FlowPlan, list[str]]:
     return replace(base, stages=stages), why
 
 
+def anomalies(plan: FlowPlan) -> list[str]:
+    """Which stages may count rows twice after a failure, and why."""
+    if not any(stage.policy.repeats for stage in plan.stages):
+        return []
+    return [
+        f"stage {name} does not wait for the markers of its {len(inputs)} inputs: rows that it has read beyond one "
+        "count again after a failure"
+        for name, inputs in plan.region.items()
+        if sum(producer is not None for producer in inputs.values()) > 1
+    ]
+
+
 def promised(plan: FlowPlan) -> Recovery:
     """The class that the flow's policies and sinks promise together."""
     if any(stage.policy.repeats for stage in plan.stages):

@@ -107,6 +107,14 @@ def recovery(json_path: JsonFile = None, quick: Quick = False) -> None:
 
 
 @app.command()
+def snapshots(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """What capturing a region costs, by mode, with epochs queued and with a state of up to 1 GB."""
+    from holdfast.bench import snapshots as bench
+
+    bench.run(json_path, quick=quick)
+
+
+@app.command()
 def tracker(
     json_path: JsonFile = None,
     svg_path: Annotated[
