@@ -86,7 +86,8 @@ def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     row = stage_row(tx, stage.name)
     if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
         return True
-    return rt.script.plans is not None and rt.script.plan(tx, row) is not None
+    body = rt.script.plan(tx, row) if rt.script.plans is not None else None
+    return body is not None and "skip" in body
 
 
 def is_timed(rt: Runtime, stage: BoundStage) -> bool:

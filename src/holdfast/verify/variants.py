@@ -16,7 +16,7 @@ from holdfast.verify.classes import Recovery
 AS_WRITTEN = "as-written"
 
 # Runs are short: with snapshots seldom, a crash would find none to return to but the first.
-SNAPSHOTS_EVERY_US = 200_000
+SNAPSHOTS_EVERY_US = 500_000
 _OFTEN = spelled(SNAPSHOTS_EVERY_US)
 
 POLICIES: dict[str, Callable[[], Policy]] = {
