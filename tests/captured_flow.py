@@ -19,7 +19,12 @@ STAGES = ("left", "right", "together", "totals")
 
 
 def build(
-    home: Path, mode: str = "aligned", every: str = "300 ms", slow: bool = False, out: str = "", **settings: object
+    home: Path,
+    mode: str = "aligned",
+    every: str = "300 ms",
+    slow: bool = False,
+    out: str = "",
+    **settings: object,
 ) -> hf.Flow:
     """Two sources, a stage behind each, one that takes both and counts what it has seen, one that adds up; `out` names other targets."""
     guarantee = "at_least_once" if mode == "at_least_once" else "exactly_once"

@@ -23,7 +23,7 @@ from holdfast.protocols.snapshots import Region, channel_state, failed_in_a_row
 def listed(work_dir: Path) -> Json:
     """All snapshots that are remembered, the newest last."""
     with reading(work_dir) as tx:
-        found = snapshots.all_snapshots(tx)
+        found = snapshots.all_snapshots(tx) if snapshots.are_known(tx) else []
         keep = kept_numbers(found)
         return {"flow": _flow(tx), "snapshots": [_facts(one, one.number in keep) for one in found]}
 
@@ -60,8 +60,8 @@ def facts_of(work_dir: Path, number: int) -> Json:
 
 def standing(tx: Connection) -> Json | None:
     """Where a flow with a region stands: its last complete snapshot, and what a failure would undo."""
-    # A ledger that no newer Holdfast has written to lacks the tables, and has no region.
-    if not sa.inspect(tx).has_table(schema.regions.name) or not (region := sorted(snapshots.region(tx))):
+    region = sorted(snapshots.region(tx)) if snapshots.are_known(tx) else []
+    if not region:
         return None
     found = snapshots.all_snapshots(tx)
     last = snapshots.last_complete(tx, region)
