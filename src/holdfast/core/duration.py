@@ -42,9 +42,7 @@ def microseconds(duration: str | timedelta, what: str, *, zero: bool = False) ->
         value = _parsed(duration, what)
     if not (0 if zero else 1) <= value <= _MAX_US:
         raise PlanError(
-            f"{what}={duration!r} is not a {'' if zero else 'positive '}duration",
-            operation="describe",
-            hint="Write a number and a unit from microseconds to weeks, such as '10 seconds'.",
+            f"{what}={duration!r} is not a {'' if zero else 'positive '}duration", operation="describe"
         )
     return value
 
