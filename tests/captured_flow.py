@@ -19,9 +19,14 @@ STAGES = ("left", "right", "together", "totals")
 
 
 def build(
-    home: Path, mode: str = "aligned", every: str = "300 ms", slow: bool = False, **settings: object
+    home: Path,
+    mode: str = "aligned",
+    every: str = "300 ms",
+    slow: bool = False,
+    out: str = "",
+    **settings: object,
 ) -> hf.Flow:
-    """Two sources, a stage behind each, one that takes both and counts what it has seen, one that adds up."""
+    """Two sources, a stage behind each, one that takes both and counts what it has seen, one that adds up; `out` names other targets."""
     guarantee = "at_least_once" if mode == "at_least_once" else "exactly_once"
     policy = hf.snapshot(every, mode, **settings)  # type: ignore[arg-type]
     flow = hf.Flow("captured", guarantee=guarantee, recover=policy)
@@ -43,9 +48,9 @@ def build(
         )
         .named("together")
     )
-    together.to(hf.parquet(str(home / "together")))
+    together.to(hf.parquet(str(home / f"together{out}")))
     together.group_by("k").agg(times=hf.max("times")).named("totals").to(
-        hf.table(f"sqlite:///{home / 'out.db'}", "totals", key="k")
+        hf.table(f"sqlite:///{home / f'out{out}.db'}", "totals", key="k")
     )
     return flow
 

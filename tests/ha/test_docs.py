@@ -233,11 +233,32 @@ def test_the_first_chapter_of_the_tutorial_runs_as_written(tmp_path: Path) -> No
     assert "killed" in said[1]
     users, orders = ast.literal_eval(said[-1].strip())
     assert users == 50
-    description = runpy.run_path(str(tmp_path / "shop.py"))["orders"].node.description
+    assert orders == different_ids(tmp_path / "shop.py")
+
+
+@pytest.mark.timeout(400)
+def test_the_worked_example_of_snapshots_runs_as_written(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "SNAPSHOTS.md"
+    (tmp_path / "shop.py").write_text(blocks(page, "python")[0])
+    created, restored = (shell(tmp_path, block) for block in blocks(page, "sh"))
+    assert "(before-upgrade) is complete after" in created
+    assert "needed by: the flow: a failure returns to it, and whoever asked for it" in created
+    assert "flow shop would return to snapshot" in restored
+    assert "name another target for it before the flow runs again" in restored
+    assert "(before-upgrade), which was done, is forgotten." in restored
+    with closing(sqlite3.connect(tmp_path / "shop-2.db")) as shop:
+        users, orders = shop.execute("select count(*), sum(orders) from totals").fetchone()
+    assert users == 50
+    assert orders == different_ids(tmp_path / "shop.py")
+
+
+def different_ids(flow: Path) -> int:
+    """How many different orders the page's source generates."""
+    description = runpy.run_path(str(flow))["orders"].node.description
     columns = Columns("orders", description.recipe, orders_schema())
     rows = [columns.block(number) for number in range(-(-description.rows // BLOCK_ROWS))]
     ids = pa.Table.from_batches(rows).slice(0, description.rows)["id"]
-    assert orders == pc.count_distinct(ids).as_py()
+    return int(pc.count_distinct(ids).as_py())
 
 
 def orders_schema() -> pa.Schema:

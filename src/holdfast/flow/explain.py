@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.core.duration import spelled
 from holdfast.core.json import Json
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
-from holdfast.flow.policies import Persist, Policy, Resume, Standby
+from holdfast.flow.policies import Persist, Policy, Resume, Snapshots, Standby
 
 
 def explain(plan: FlowPlan) -> Json:
@@ -61,9 +62,20 @@ def _recovery(policy: Policy) -> Json:
         "members": policy.members,
         "lockstep": policy.lockstep if policy.standby is Standby.HOT else None,
         "resume": policy.resume.value,
-        "snapshots": str(policy.snapshots) if policy.snapshots else None,
+        "snapshots": _snapshots(policy.snapshots) if policy.snapshots else None,
         "persisted": _persisted(policy),
         "after_failure": _after_failure(policy),
+    }
+
+
+def _snapshots(taken: Snapshots) -> Json:
+    return {
+        "mode": taken.mode,
+        "every": spelled(taken.every_us),
+        "min_pause": spelled(taken.min_pause_us),
+        "max_concurrent": taken.max_concurrent,
+        "timeout": spelled(taken.timeout_us),
+        "tolerate": taken.tolerate,
     }
 
 

@@ -178,7 +178,11 @@ def snapshot(
     _at_least(tolerate, 0, "tolerate", "It is how many in a row may fail.")
     _at_least(members, 1, "members", "The process that runs the stage is one.")
     if mode not in SNAPSHOT_MODES:
-        raise PlanError(f"mode={mode!r} is not one of {', '.join(SNAPSHOT_MODES)}", operation="describe")
+        raise PlanError(
+            f"mode={mode!r} is not one of {', '.join(SNAPSHOT_MODES)}",
+            operation="describe",
+            hint="docs/SNAPSHOTS.md says what each costs and promises.",
+        )
     taken = Snapshots(
         mode,
         microseconds(every, "every"),

@@ -44,6 +44,12 @@ def supervisor(ledger: Ledger) -> int:
         return int(tx.execute(sa.select(schema.flow.c.supervisor)).scalar_one())
 
 
+def running(tx: Connection) -> Process | None:
+    """The process that runs the flow now, or a worker that has outlived it; None if there is none."""
+    found = _living(tx)
+    return found if found and found.lives() else None
+
+
 def release(ledger: Ledger, generation: int) -> None:
     """Say that a process that ran the flow alone has stopped cleanly; the generation stays."""
     with ledger.write(generation) as tx:

@@ -226,6 +226,17 @@ def rest_of(tx: Connection, name: str, start: int) -> tuple[int, int]:
     return stop, sum(rows_written(tx, stage, port, start, stop).values())
 
 
+def rows_between(tx: Connection, name: str, start: int, stop: int) -> int:
+    """The rows that an input holds from a position up to but without another; an item that cannot tell counts none."""
+    kind, _, rest = name.partition(":")
+    if kind == "channel":
+        stage, _, port = rest.rpartition(".")
+        return sum(rows_written(tx, stage, port, start, stop).values())
+    table = schema.source_items
+    mine = (table.c.source == rest.partition("#")[0], table.c.ordinal >= start, table.c.ordinal < stop)
+    return int(tx.execute(sa.select(sa.func.sum(table.c.rows)).where(*mine)).scalar() or 0)
+
+
 def segments(tx: Connection, stage: str, port: str, start: int, stop: int) -> list[Segment]:
     """The segments of a port's epochs from `start` up to but without `stop`."""
     table, stages = schema.segments, schema.stages

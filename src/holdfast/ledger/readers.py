@@ -9,13 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from holdfast.core.errors import LedgerError, StorageError
-from holdfast.ledger import inputs, schema
+from holdfast.ledger import inputs, schema, snapshots
 from holdfast.ledger.epochs import StageRow, known_stage
 from holdfast.ledger.inputs import Segment
 from holdfast.ledger.ledger import Ledger, reading
@@ -48,6 +49,12 @@ def forget(tx: Connection, name: str, channel: str | None = None) -> int:
     table = schema.cursors
     mine = [table.c.consumer == f"{PREFIX}{name}", *([table.c.input == channel] if channel else [])]
     return int(tx.execute(sa.delete(table).where(*mine)).rowcount)
+
+
+def outlet(tx: Connection, stage: str) -> StageRow:
+    """A stage as readers see it: in a region up to what a snapshot covers, as the rest may be undone."""
+    row = known_stage(tx, stage)
+    return replace(row, head=snapshots.released(tx, row)) if snapshots.are_known(tx) else row
 
 
 def kept_segments(tx: Connection, stage: str, port: str, start: int, stop: int) -> list[Segment]:

@@ -8,6 +8,7 @@ covers makes the return impossible, and nothing is changed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -27,7 +28,7 @@ def return_to(tx: Connection, snapshot: Snapshot, own: Sequence[str], reason: st
     ahead = those_ahead(tx, snapshot)
     if ahead:
         raise LedgerError(
-            f"snapshot {snapshot.number} cannot be returned to: {', '.join(ahead)}",
+            f"snapshot {snapshot.number} cannot be returned to: {', '.join(map(str, ahead))}",
             operation="return",
             hint="What has left the region cannot be undone there. Return to a newer snapshot.",
         )
@@ -45,20 +46,45 @@ def return_to(tx: Connection, snapshot: Snapshot, own: Sequence[str], reason: st
     return undone
 
 
-def those_ahead(tx: Connection, snapshot: Snapshot) -> list[str]:
-    """Who outside the region has read more than a snapshot covers, in words."""
+@dataclass(frozen=True)
+class Ahead:
+    """A consumer outside the region that has had more than a snapshot covers."""
+
+    consumer: str
+    input: str
+    stage: str
+    had: int  # the last epoch that it has had
+    covered: int  # the last that the snapshot covers
+
+    def __str__(self) -> str:
+        return (
+            f"{self.consumer} has had epoch {self.had} of stage {self.stage!r}, and the snapshot ends at "
+            f"{self.covered}"
+        )
+
+
+def those_ahead(tx: Connection, snapshot: Snapshot) -> list[Ahead]:
+    """Who outside the region has read more than a snapshot covers."""
+    positions = consumers_outside(tx, snapshot)
+    return [
+        Ahead(consumer, name, stage, processed - 1, snapshot.parts[stage].epoch)
+        for consumer, name, stage, processed in positions
+        if processed > snapshot.parts[stage].epoch + 1
+    ]
+
+
+def consumers_outside(tx: Connection, snapshot: Snapshot) -> list[tuple[str, str, str, int]]:
+    """Who outside the region reads it: the consumer, the input, the stage that writes it, and the next position."""
     cursors = schema.cursors
-    found = tx.execute(sa.select(cursors.c.consumer, cursors.c.input, cursors.c.processed)).all()
-    ahead = []
+    order = cursors.c.consumer, cursors.c.input
+    found = tx.execute(sa.select(*order, cursors.c.processed).order_by(*order)).all()
+    outside = []
     for consumer, name, processed in found:
         producer = name.removeprefix("channel:").rpartition(".")[0] if name.startswith("channel:") else ""
         inside = consumer.startswith("stage:") and consumer.removeprefix("stage:") in snapshot.parts
-        if producer in snapshot.parts and not inside and processed > snapshot.parts[producer].epoch + 1:
-            ahead.append(
-                f"{consumer} has had epoch {processed - 1} of stage {producer!r}, and the snapshot ends at "
-                f"{snapshot.parts[producer].epoch}"
-            )
-    return ahead
+        if producer in snapshot.parts and not inside:
+            outside.append((consumer, name, producer, int(processed)))
+    return outside
 
 
 def _set_cursors(tx: Connection, stage: str, positions: Mapping[str, int]) -> None:

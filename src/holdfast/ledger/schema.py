@@ -168,6 +168,14 @@ cursors = Table(
     Column("needed", Integer, nullable=False),
 )
 
+# By sink whose target does not start with the first epoch of its stage: with which it does.
+sink_starts = Table(
+    "sink_starts",
+    metadata,
+    Column("sink", String, primary_key=True),
+    Column("epoch", Integer, nullable=False),
+)
+
 # By sink that prepares and commits, the last epoch that was decided to be committed.
 decisions = Table(
     "decisions",

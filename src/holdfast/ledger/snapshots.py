@@ -71,6 +71,11 @@ def all_snapshots(tx: Connection, *statuses: str) -> list[Snapshot]:
     return [_snapshot(row, by_number.get(row.number, [])) for row in rows]
 
 
+def are_known(tx: Connection) -> bool:
+    """Whether a ledger that is only looked at has the tables: an older Holdfast of the same format made none."""
+    return sa.inspect(tx).has_table(schema.regions.name)
+
+
 def region(tx: Connection) -> set[str]:
     """The stages that snapshots capture as one."""
     return set(tx.execute(sa.select(schema.regions.c.stage)).scalars())

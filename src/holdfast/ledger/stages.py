@@ -55,14 +55,15 @@ def register(
             add_cursor(tx, f"stage:{stage}", name, _start(tx, name))
 
 
-def add_cursor(tx: Connection, consumer: str, name: str, start: int) -> None:
-    """Give a consumer a cursor on an input, unless it has one."""
+def add_cursor(tx: Connection, consumer: str, name: str, start: int) -> bool:
+    """Give a consumer a cursor on an input, unless it has one; whether it had none."""
     table = schema.cursors
     known = tx.execute(
         sa.select(table.c.input).where(table.c.consumer == consumer, table.c.input == name)
     ).first()
     if known is None:
         tx.execute(sa.insert(table).values(consumer=consumer, input=name, processed=start, needed=start))
+    return known is None
 
 
 def _start(tx: Connection, name: str) -> int:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
 from holdfast.core.moment import moment
-from holdfast.ledger import schema
+from holdfast.ledger import schema, snapshot_report
 from holdfast.ledger.epochs import manifest_of, open_plan, stage_row
 from holdfast.ledger.files import cover, live_layers
 from holdfast.ledger.lag import Lag, lag_of, lags
@@ -36,6 +36,7 @@ def status(work_dir: Path) -> Json:
             "stages": {name: _stage(tx, name, waiting) for name in _names(tx)},
             "cursors": _cursors(tx, waiting),
             "sources": _sources(tx),
+            "snapshots": snapshot_report.standing(tx),
             "events": _events(tx),
         }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from holdfast.flow.planner import FlowPlan
-from holdfast.ledger import epochs, snapshots, stages
+from holdfast.ledger import epochs, sink_starts, snapshots, stages
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
@@ -67,8 +67,9 @@ def register(rt: Runtime) -> None:
     with rt.ledger.write(rt.generation) as tx:
         snapshots.set_region(tx, rt.own, [name for name in rt.own if name in rt.region])
         for sink in rt.own_sinks:
-            start = epochs.stage_row(tx, sink.stage).head + 1
-            stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start)
+            start = sink_starts.first_for_newcomers(tx, epochs.stage_row(tx, sink.stage))
+            if stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start):
+                sink_starts.set_start(tx, sink.name, start)
 
 
 def resume_progress(rt: Runtime) -> None:

@@ -143,9 +143,9 @@ class ChannelStream(DataSourceStreamReader):
             return {"epoch": epoch}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        """All that is committed."""
+        """All that is committed and may leave its stage."""
         with reading(self.wanted.root) as tx:
-            return {"epoch": known_stage(tx, self.wanted.stage).head + 1}
+            return {"epoch": readers.outlet(tx, self.wanted.stage).head + 1}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[SegmentPart]:
         """The files of a range of epochs."""
@@ -244,7 +244,7 @@ def _refused(what: str, hint: str) -> FlowError:
 
 def _range(tx: Connection, wanted: Wanted) -> tuple[int, int]:
     """The epoch to begin with, and the one after the newest."""
-    row = known_stage(tx, wanted.stage)
+    row = readers.outlet(tx, wanted.stage)
     stop = row.head + 1
     match wanted.starting:
         case "earliest":

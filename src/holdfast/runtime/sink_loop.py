@@ -13,6 +13,7 @@ from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.branches import is_shared
 from holdfast.ledger.epochs import StageRow, stage_row
+from holdfast.ledger.sink_starts import start_of
 from holdfast.ledger.snapshots import released
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.healing import until_healed
@@ -38,6 +39,7 @@ class SinkLoop:
         with self._rt.ledger.read() as tx:
             row = stage_row(tx, self._spec.stage)
             position = ledger_inputs.processed(tx, self._consumer, self._input)
+            start = start_of(tx, self._spec.name)
         generation = self._rt.generation
         record = until_healed(
             lambda: self._sink.open(self._rt.plan.name, row.branch, generation, position), self._rt.stopping
@@ -45,7 +47,7 @@ class SinkLoop:
         last = record.epoch if record else None
         if last is not None and last > row.head:
             raise self._stop(f"holds epoch {last}, but the ledger knows only {row.head}", "ahead of", last)
-        if (last is not None and last < position - 1) or (last is None and position > 0):
+        if (last is not None and last < position - 1) or (last is None and position > start):
             raise self._stop(
                 f"holds epochs up to {last}, but {position - 1} was published", "behind", position - 1
             )
@@ -115,5 +117,6 @@ class SinkLoop:
             stage=self._spec.stage,
             epoch=epoch,
             hint="Was the work directory, or the target, replaced or set back? Bring the matching one back, or"
-            " start with a new target and a new work directory.",
+            " start with a new target and a new work directory. After `holdfast snapshot restore --new-targets`, name"
+            " another target for this sink.",
         )

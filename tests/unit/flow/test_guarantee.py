@@ -85,7 +85,7 @@ def test_the_alternatives_are_those_that_hold_for_the_stage() -> None:
     assert "upstream_backup" not in str(refused(hf.Flow("f"), "running", hf.gap()).hint)
     far = refused(hf.Flow("f", survives="machine", replica="copy/"), "running", hf.gap())
     assert far.hint is not None
-    assert "hf.no_sync(('memory', 'disk', 'replica')), hf.passive_standby()." in far.hint
+    assert "hf.no_sync(('memory', 'disk', 'replica')), hf.passive_standby(), hf.snapshot()." in far.hint
 
 
 @pytest.mark.parametrize("step", ["tumbling", "sliding", "join", "stateless"])
@@ -109,8 +109,9 @@ def test_upstream_backup_over_endless_history_is_refused(step: str, why: str) ->
     error = refused(hf.Flow("f"), step, hf.upstream_backup())
     assert "stage 'it' cannot recover by upstream_backup" in error.message
     assert why in error.message
-    assert "hf.no_sync(), hf.strong_production(), hf.passive_standby(), hf.active_standby()." in str(
-        error.hint
+    assert (
+        "hf.no_sync(), hf.strong_production(), hf.passive_standby(), hf.active_standby(), hf.snapshot()."
+        in str(error.hint)
     )
     at_most = refused(hf.Flow("f", guarantee="at_most_once"), step, hf.upstream_backup())
     assert "hf.gap()" in str(at_most.hint)
@@ -188,3 +189,42 @@ def test_the_replica_needs_a_directory_and_the_directory_a_use() -> None:
     for wrong in ("", 1):
         with pytest.raises(hf.PlanError, match="does not name a directory"):
             hf.Flow("f", replica=wrong)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "unaligned", "freeze"])
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once", "at_most_once"])
+def test_snapshots_that_wait_for_markers_hold_under_every_guarantee(mode: str, guarantee: str) -> None:
+    planned(hf.Flow("f", guarantee=guarantee), "running", hf.snapshot(mode=mode))
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_most_once"])
+def test_snapshots_that_count_rows_twice_are_refused_where_none_may(guarantee: str) -> None:
+    error = refused(hf.Flow("f", guarantee=guarantee), "running", hf.snapshot(mode="at_least_once"))
+    assert error.stage == "it"
+    assert "stage 'it' cannot recover by snapshot: its stages do not wait" in error.message
+    assert guarantee in error.message
+    assert error.hint is not None
+    assert "hf.snapshot()" in error.hint
+    assert 'say mode="aligned" or mode="unaligned", or hf.Flow(..., guarantee="at_least_once")' in error.hint
+    planned(hf.Flow("f", guarantee="at_least_once"), "running", hf.snapshot(mode="at_least_once"))
+
+
+def region(*chosen: Policy) -> None:
+    flow = hf.Flow("f")
+    stream = flow.source("in", hf.rows([{"k": 1}]))
+    for number, policy in enumerate(chosen):
+        stream = stream.group_by("k").agg(k2=hf.count()).named(f"s{number}").recover(policy)
+        stream = stream.transform(lambda df: df.select("k"))
+    stream.named("last").recover(hf.no_sync()).to(hf.discard())
+    plan(flow)
+
+
+def test_the_stages_of_a_region_are_captured_in_one_way() -> None:
+    region(hf.snapshot(), hf.no_sync(), hf.snapshot())
+    region(hf.snapshot(), hf.snapshot(members=2))
+    for other in (hf.snapshot("1 minute"), hf.snapshot(mode="unaligned"), hf.snapshot(tolerate=0)):
+        with pytest.raises(
+            hf.PlanError, match="'s0' and 's2' are to be captured as one, but in different"
+        ) as e:
+            region(hf.snapshot(), hf.no_sync(), other)
+        assert (e.value.stage, "Make one policy = hf.snapshot(...)" in str(e.value.hint)) == ("s2", True)

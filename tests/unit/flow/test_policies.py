@@ -8,7 +8,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.flow.planner import FlowPlan, plan
-from holdfast.flow.policies import Files, Persist, Policy, Resume, Standby
+from holdfast.flow.policies import Files, Persist, Policy, Resume, Snapshots, Standby
 
 
 def planned(flow: hf.Flow, *policies: Policy) -> FlowPlan:
@@ -39,16 +39,27 @@ def test_every_method_is_a_set_of_choices() -> None:
     assert hf.strong_production() == Policy("strong_production", persist=Persist.BEFORE)
     assert hf.no_sync() == Policy("no_sync")
     assert hf.no_sync(["memory"]).tiers == ("memory",)
+    assert hf.snapshot() == Policy(
+        "snapshot",
+        resume=Resume.RETURN,
+        snapshots=Snapshots("aligned", 10_000_000, 0, 1, 600_000_000, tolerate=2),
+    )
+    assert hf.snapshot(
+        "1 minute", "freeze", min_pause="5 seconds", max_concurrent=3, timeout="2 minutes", tolerate=0
+    ).snapshots == Snapshots("freeze", 60_000_000, 5_000_000, 3, 120_000_000, tolerate=0)
 
 
-@pytest.mark.parametrize("make", [hf.strong_production, hf.no_sync])
+@pytest.mark.parametrize("make", [hf.strong_production, hf.no_sync, hf.snapshot])
 def test_a_second_member_stands_by_warm(make) -> None:
     assert (make().standby, make(members=2).standby) == (Standby.NONE, Standby.WARM)
 
 
-def test_only_a_gap_is_not_precise() -> None:
+def test_only_a_gap_and_snapshots_that_repeat_are_not_precise() -> None:
     others = hf.upstream_backup, hf.passive_standby, hf.active_standby, hf.strong_production, hf.no_sync
     assert not hf.gap().precise
+    for mode in ("aligned", "unaligned", "freeze", "at_least_once"):
+        policy = hf.snapshot(mode=mode)
+        assert (policy.precise, policy.repeats) == (mode != "at_least_once", mode == "at_least_once")
     assert all(make().precise for make in others)
 
 
@@ -67,6 +78,16 @@ def test_only_a_gap_is_not_precise() -> None:
         (hf.no_sync, {"tiers": ("disk",)}, "is not a way from memory outwards"),
         (hf.no_sync, {"tiers": ("memory", "replica")}, "is not a way from memory outwards"),
         (hf.no_sync, {"tiers": ("memory", "disk", "replica", "moon")}, "is not a way from memory outwards"),
+        (
+            hf.snapshot,
+            {"mode": "exact"},
+            "mode='exact' is not one of aligned, unaligned, at_least_once, freeze",
+        ),
+        (hf.snapshot, {"every": "often"}, "every='often' is not a duration"),
+        (hf.snapshot, {"min_pause": 5}, "min_pause=5 is not a duration"),
+        (hf.snapshot, {"max_concurrent": 0}, "max_concurrent=0 is not a whole number from 1 on"),
+        (hf.snapshot, {"tolerate": -1}, "tolerate=-1 is not a whole number from 0 on"),
+        (hf.snapshot, {"members": 0}, "members=0 is not a whole number from 1 on"),
     ],
 )
 def test_choices_that_mean_nothing_are_refused_where_they_are_written(make, given: dict, why: str) -> None:
@@ -74,6 +95,12 @@ def test_choices_that_mean_nothing_are_refused_where_they_are_written(make, give
         make(**given)
     assert why in caught.value.message
     assert (caught.value.operation, bool(caught.value.hint)) == ("describe", True)
+
+
+@pytest.mark.parametrize("name", ["every", "timeout"])
+def test_a_snapshot_takes_some_time_and_comes_after_some(name: str) -> None:
+    with pytest.raises(hf.PlanError, match=f"{name}='0 seconds' is not a positive duration"):
+        hf.snapshot(**{name: "0 seconds"})
 
 
 @pytest.mark.parametrize(
@@ -89,6 +116,29 @@ def test_without_a_choice_files_go_as_far_as_the_flow_must_survive(survives: str
     found = planned(hf.Flow("f", survives=survives, replica=replica))
     assert {stage.policy for stage in found.stages} == {hf.no_sync(tiers)}
     assert found.replica == replica
+
+
+@pytest.mark.parametrize(
+    ("survives", "tiers"),
+    [
+        ("process", ("memory",)),
+        ("power", ("memory", "disk")),
+        ("machine", ("memory", "disk", "replica")),
+    ],
+)
+def test_what_snapshots_carry_goes_as_far_as_the_flow_must_survive(survives: str, tiers: tuple) -> None:
+    replica = "copy/" if survives == "machine" else None
+    found = planned(hf.Flow("f", survives=survives, replica=replica), hf.snapshot(), hf.snapshot())
+    assert {stage.policy.tiers for stage in found.stages} == {tiers}
+
+
+def test_the_region_is_the_stages_that_have_the_policy() -> None:
+    found = planned(hf.Flow("f", recover=hf.snapshot("1 minute")))
+    assert found.region == {"unique": {"source:in": None}, "counts": {"channel:unique.out": "unique"}}
+    assert found.snapshots == hf.snapshot("1 minute").snapshots
+    alone = planned(hf.Flow("f"), hf.no_sync(), hf.snapshot())
+    assert alone.region == {"counts": {"channel:unique.out": None}}
+    assert planned(hf.Flow("f")).snapshots is None
 
 
 def test_a_stage_goes_by_its_own_policy_and_else_by_that_of_the_flow() -> None:

@@ -54,6 +54,7 @@ def test_the_error_of_the_page_is_what_the_command_says(tmp_path: Path) -> None:
         hf.active_standby,
         hf.strong_production,
         hf.no_sync,
+        hf.snapshot,
     ],
 )
 def test_every_policy_is_in_the_table_with_its_choices(make) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from captured_state import captured
 from command import holdfast
 from holdfast.interfaces.cli import app
 from written_state import WrittenState
@@ -42,6 +43,22 @@ def test_every_option_is_documented(command: str) -> None:
     assert options - everywhere <= set(re.findall(r"--?[a-z][a-z-]*", SECTIONS[command]))
 
 
+SNAPSHOT = dict(
+    re.findall(r"^### holdfast snapshot (\w+).*?\n(.*?)(?=^###? |\Z)", DOCUMENT, re.DOTALL | re.MULTILINE)
+)
+
+
+def test_every_command_about_snapshots_is_documented_with_its_options() -> None:
+    commands = COMMANDS["snapshot"].commands
+    assert set(SNAPSHOT) == set(commands)
+    for name, command in commands.items():
+        assert f"`holdfast snapshot {name}" in command.help
+        options = {option for parameter in command.params for option in parameter.opts if option[0] == "-"}
+        assert options - {"--help", "--json", "--work-dir"} <= set(
+            re.findall(r"--?[a-z][a-z-]*", SNAPSHOT[name])
+        )
+
+
 @pytest.mark.parametrize("command", ["status", "epochs", "state"])
 def test_every_field_is_documented(work: Path, command: str) -> None:
     written = WrittenState(work)
@@ -71,3 +88,24 @@ one.union(two).dedup("k", time="at", within="1 hour").group_by("k").window("at",
     found = holdfast("explain", path, "--json").json
     missing = fields(found) - {"n"} - set(re.findall(r"`(\w+)`", SECTIONS["explain"]))
     assert missing == set()
+
+
+def test_every_field_about_snapshots_is_documented(work: Path) -> None:
+    flow = captured(work)
+    flow.sink_has(2)
+    flow.stop()
+    documented = {
+        name: set(re.findall(r"`(\w+)`", text)) for name, text in (*SNAPSHOT.items(), *SECTIONS.items())
+    }
+    listed = fields(flow.say("list", "--json").json)
+    for found, names in (
+        (listed, documented["list"]),
+        (fields(flow.say("show", "early", "--json").json), documented["show"] | documented["list"]),
+        (fields(flow.say("delete", "0", "--json").json), documented["delete"]),
+        (
+            fields(flow.say("restore", "early", "--new-targets", "--json").json),
+            documented["restore"],
+        ),
+        (fields(flow.say("--json", command="status").json["snapshots"]), documented["status"] | listed),
+    ):
+        assert found - {"means"} - names == set()

@@ -104,6 +104,7 @@ flow.place("counting", counts, "aggregate-3")
         "members": 1,
         "lockstep": None,
         "resume": "rebuild",
+        "snapshots": None,
         "persisted": "the input, until the state no longer depends on it",
         "after_failure": "replay the retained input onto an empty state; what was published is not published again",
     }
@@ -112,6 +113,24 @@ flow.place("counting", counts, "aggregate-3")
     assert "  group: counting\n    stages: counts, aggregate-3\n" in said
     assert "  recovery: active_standby\n    class: precise\n" in said
     assert "    lockstep: no\n" in said
+
+
+def test_a_stage_that_is_captured_with_others_says_how(flow: Path) -> None:
+    flow.write_text(f'{FLOW}\nunique.recover(hf.snapshot("1 minute", "unaligned", tolerate=0))\n')
+    found = holdfast("explain", flow, "--json").json["stages"][0]["recovery"]
+    assert (found["policy"], found["class"], found["resume"]) == ("snapshot", "precise", "return")
+    assert found["tiers"] == ["memory"], "as far as survives asks for"
+    assert found["snapshots"] == {
+        "mode": "unaligned",
+        "every": "1 minute",
+        "min_pause": "0 seconds",
+        "max_concurrent": 1,
+        "timeout": "10 minutes",
+        "tolerate": 0,
+    }
+    said = holdfast("explain", flow).out
+    assert "    snapshots: unaligned\n      every: 1 minute\n      min pause: 0 seconds\n" in said
+    assert "    persisted: at each snapshot, the layers and segments since the one before\n" in said
 
 
 def test_the_text_is_a_tree_that_leaves_out_what_is_not_set(flow: Path) -> None:

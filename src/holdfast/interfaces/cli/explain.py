@@ -47,7 +47,8 @@ def _branch(facts: Json, depth: int) -> Iterator[str]:
         title = f"{'  ' * depth}{name.replace('_', ' ')}"
         if isinstance(value, dict):
             inner = dict(value)
-            head = inner.pop("kind", "") or inner.pop("policy", "") or inner.pop("column", "")
+            head = inner.pop("kind", "") or inner.pop("policy", "") or inner.pop("mode", "")
+            head = head or inner.pop("column", "")
             below = list(_branch(inner, depth + 1))
             yield f"{title}: {head or 'none'}" if head or not below else title
             yield from below

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 
@@ -41,8 +43,27 @@ def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
                 f"source {name}: {source['lost_rows']:,} rows were deleted before they were read",
                 soft_wrap=True,
             )
+    for line in _snapshots(found["snapshots"]):
+        out.print(line, soft_wrap=True)
     for event in found["events"]:
         out.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
+
+
+def _snapshots(found: Json | None) -> Iterator[str]:
+    if found is None:
+        return
+    last, failed = found["last"], found["failed_in_a_row"]
+    if last is None:
+        yield "snapshots: none is complete yet; nothing leaves the stages that are captured"
+    else:
+        undone = ", ".join(f"{stage} {count}" for stage, count in found["would_undo"].items())
+        name = f" ({last['name']})" if last["name"] else ""
+        yield (
+            f"snapshots: {last['number']}{name} is the last complete, {found['age_seconds']:.0f} s old; "
+            f"epochs that a failure would undo: {undone}"
+        )
+    if failed:
+        yield f"snapshots: {failed} in a row failed; `holdfast snapshot list` and `show` say why"
 
 
 def _refused(console: Console, source: str, refused: Json) -> None:
