@@ -66,9 +66,9 @@ class Guard:
     def pid(self, worker: Json) -> int:
         return int(worker["process"]["pid"])
 
-    def kill_primary(self) -> str:
+    def kill_primary(self, group: str = "main") -> str:
         """kill -9 the worker that leads, outside a ledger transaction or inside one; its name."""
-        primary = self.primary()
+        primary = self.primary(group)
         os.kill(self.pid(primary), signal.SIGKILL)
         return str(primary["worker"])
 
@@ -125,3 +125,7 @@ class Guard:
             except ProcessLookupError:
                 continue
         self.process.communicate()
+
+
+# What starts a guard, and ends it with the test.
+Guarded = Callable[..., Guard]

@@ -18,6 +18,7 @@ POLICIES = {
         "few": hf.strong_production(),
     },
     "lockstep": {"totals": hf.active_standby(lockstep=True), "unique": hf.active_standby(lockstep=True)},
+    "captured": dict.fromkeys(("unique", "totals", "windows", "few"), hf.snapshot("1 second")),
     "cold": {"windows": hf.upstream_backup(), "few": hf.upstream_backup()},
 }
 

@@ -69,12 +69,12 @@ class Stand:
 
     def _asked(self, query: str, name: str, default: int) -> int:
         try:
-            found = self._read(query, name=name)
+            found = self.read(query, name=name)
         except LedgerError:
             return default
         return found[0][0] if found else default
 
-    def _read(self, query: str, **values: str) -> list[tuple]:
+    def read(self, query: str, **values: str) -> list[tuple]:
         """What the ledger answers, wherever it is."""
         with reading(self.home / "work") as tx:
             return [tuple(row) for row in tx.execute(sa.text(query), values)]
@@ -90,7 +90,7 @@ class Stand:
     def processed(self, consumer: str, name: str) -> int:
         """How far a consumer has read an input."""
         query = "select processed from cursors where consumer = :consumer and input = :name"
-        found = self._read(query, consumer=consumer, name=name)
+        found = self.read(query, consumer=consumer, name=name)
         return int(found[0][0]) if found else 0
 
     def manifests(self, stage: str) -> list[dict]:
@@ -102,8 +102,8 @@ class Stand:
 
     def all_is_out(self) -> bool:
         """Whether every file that was fed has gone through every stage to every sink."""
-        found = self._read("select consumer, input, processed from cursors")
-        heads = dict(self._read("select stage, head from stages"))
+        found = self.read("select consumer, input, processed from cursors")
+        heads = dict(self.read("select stage, head from stages"))
         ends = {f"channel:{stage}.": head + 1 for stage, head in heads.items()}
         ends["source:rows"] = self.files
         behind = [
@@ -124,7 +124,7 @@ class Stand:
             return database.execute(f"select * from {table}").fetchall()
 
     def events(self) -> list[tuple[str, str]]:
-        return self._read("select kind, reason from events order by seq")
+        return self.read("select kind, reason from events order by seq")
 
     def check(self, spark: SparkSession) -> None:
         """Every sink equals the batch computation over all that was fed."""

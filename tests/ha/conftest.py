@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from guard import Guard, Guarded
 from holdfast.spark.session import make_session
 from stand import Stand
 
@@ -24,3 +25,16 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
     made = Stand(tmp_path)
     yield made
     made.close()
+
+
+@pytest.fixture
+def guarded(stand: Stand) -> Iterator[Guarded]:
+    made: list[Guard] = []
+
+    def start(policies: str, *options: str, crash: str = "") -> Guard:
+        made.append(Guard(stand, policies, *options, crash=crash))
+        return made[-1]
+
+    yield start
+    for guard in made:
+        guard.close()

@@ -9,34 +9,18 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 from pyspark.sql import SparkSession
 
 from flow_under_fire import table
-from guard import HOLDFAST, Guard
+from guard import HOLDFAST, Guarded
 from holdfast.core import limits
 from holdfast.ledger.roster import roster
 from stand import Stand
 
-Guarded = Callable[..., Guard]
-
 SEED = 20261116
-
-
-@pytest.fixture
-def guarded(stand: Stand) -> Iterator[Guarded]:
-    made: list[Guard] = []
-
-    def start(policies: str, *options: str, crash: str = "") -> Guard:
-        made.append(Guard(stand, policies, *options, crash=crash))
-        return made[-1]
-
-    yield start
-    for guard in made:
-        guard.close()
 
 
 def promotions(stand: Stand) -> list[str]:
