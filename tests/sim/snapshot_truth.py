@@ -80,10 +80,14 @@ class Truth:
         made = tuple(out for row in rows for out in self._graph.handed_on(stage, row))
         self.files[path] = File(made, durable=stage not in self._graph.inside)
 
+    def are_there(self, paths: Iterable[str]) -> bool:
+        """Whether files can be read."""
+        return all(path in self.files and self.files[path].there for path in paths)
+
     def read(self, paths: Iterable[str]) -> list[Row]:
         """The rows of files that the ledger names."""
         for path in paths:
-            _ensure(path in self.files and self.files[path].there, f"{path} is named, needed and not there")
+            _ensure(self.are_there([path]), f"{path} is named, needed and not there")
         return [row for path in paths for row in self.files[path].rows]
 
     def committed(self, stage: str, epoch: int, path: str, reads: Mapping[str, tuple[int, int]], rows: list[Row]) -> None:

@@ -129,9 +129,9 @@ class World:
             self.advance()
         self._calm = True
         calm = self.step
-        while not self._is_settled():
+        while amiss := self._unsettled():
             if self.step - calm > SETTLED_STEPS_MAX:
-                raise Violation(f"not at rest {SETTLED_STEPS_MAX} steps after the last fault")
+                raise Violation(f"not at rest {SETTLED_STEPS_MAX} steps after the last fault: {amiss}")
             for _ in range(LOOK_STEPS):
                 self.advance()
         self.truth.settled()
@@ -164,12 +164,15 @@ class World:
             known.extend((source, at, "") for at in range(len(known), len(known) + number))
             self.store.add_items(source, len(known) - number, number)
 
-    def _is_settled(self) -> bool:
-        if self._due or any(len(rows) < self.schedule.items for rows in self.truth.items.values()):
-            return False
-        busy = any(worker.busy for worker in self.workers)
-        unread = any(self._has_unread(stage) for stage in self.schedule.graph.inputs)
-        return not (busy or unread or self._in_hand) and self.store.is_quiet() and self._all_left()
+    def _unsettled(self) -> list[str]:
+        """What is still amiss."""
+        found = [f"{group} has no worker" for group in self._due]
+        brought = sum(len(rows) for rows in self.truth.items.values())
+        found += ["sources have more"] * (brought < self.schedule.items * len(self.truth.items))
+        found += [f"{stage} has rows to read" for stage in self.schedule.graph.inputs if self._has_unread(stage)]
+        found += [f"{stage} has an epoch in hand" for _, stage in self._in_hand]
+        found += ["snapshots are under way or due"] * (not self.store.is_quiet())
+        return found + ["not all has left"] * (not self._all_left())
 
     def _has_unread(self, stage: str) -> bool:
         """Whether rows are unread: an epoch without any need not be read."""
@@ -220,11 +223,24 @@ class World:
         elif what == "replace":
             self._start(self.rng.choice(sorted(self.schedule.groups)))
         elif what == "power":
+            self._cut_power()
+        elif what == "restart" and len(free) == len(self.workers):
+            self._restart(free)
+
+    def _cut_power(self) -> None:
+        """What a flow loses that was stopped cleanly it makes again from its plans, which is not modelled here."""
+        if any(worker.recovered and self._is_inside(worker.group) for worker in self.workers):
             for worker in list(self.workers):
                 self._end(worker)
             self.truth.power_cut()
-        elif what == "restart" and len(free) == len(self.workers):
-            self._restart(free)
+
+    def _is_inside(self, group: str) -> bool:
+        return bool(self.schedule.graph.inside & {*self.schedule.groups[group]})
+
+    def _awaits_return(self) -> bool:
+        """Whether somebody will bring the region back, who has not yet begun or not got that far."""
+        groups = {*self._due, *(worker.group for worker in self.workers if not worker.recovered)}
+        return any(self._is_inside(group) for group in groups)
 
     def _restart(self, free: list[Worker]) -> None:
         """All stop cleanly; who has been replaced meanwhile just ends."""
@@ -295,7 +311,10 @@ class World:
         reads = offer.planned or self._taken(stage, offer)
         if reads is None:
             return
-        rows = self._read(stage, offer, reads)
+        named = [path for name, (start, stop) in reads.items() for path in offer.files.get(name, ())[: stop - start]]
+        if not self.truth.are_there(named) and self._awaits_return():
+            return
+        rows = self._read(offer, reads)
         if not rows and offer.planned is None and not offer.marker_wanted:
             return
         self.reach("epoch.before_plan")
@@ -317,7 +336,7 @@ class World:
         at = offer.positions
         return {name: (at[name], at[name] + part[name]) for name in self.schedule.graph.inputs[stage]}
 
-    def _read(self, stage: str, offer: Offer, reads: Reads) -> list[Row]:
+    def _read(self, offer: Offer, reads: Reads) -> list[Row]:
         rows: list[Row] = []
         for name, (start, stop) in reads.items():
             if name in offer.sources:

@@ -15,7 +15,8 @@ The modes differ in when a stage takes its part, and from where it would read on
 
 - `aligned`: when it has read up to the markers of all its inputs, not further. No channel has a state.
 - `unaligned`: as soon as one of its inputs has a marker (Chandy and Lamport), overtaking what is unread. The unread is
-  the state of the channel. Cycles work, because no stage waits for all its inputs.
+  the state of the channel. A stage that reads from outside the region begins by itself, so that a cycle has a beginning;
+  cycles work, because no stage waits for all its inputs.
 - `at_least_once`: when it has read up to all markers or beyond; it never waits. After a failure it reads on from the
   markers although its state has seen more: rows count twice.
 - `freeze`: no stage of the region plans anything until the snapshot is over. The naive way, to compare with.
@@ -99,7 +100,7 @@ def part_of(mode: str, region: Region, stage: str, standing: Standing, parts: Pa
         case "freeze":
             return None if standing.is_planned else here
         case "unaligned":
-            return here if found or not inside else None
+            return here if found or len(inside) < len(region[stage]) else None
         case "aligned":
             arrived = all(standing.positions[name] == found.get(name) for name in inside)
             return here if arrived else None
