@@ -145,12 +145,14 @@ class ModelStore:
             return {name: self._released(p) + 1 for name, p in inputs if p is not None and p in self._region}
         if self._last_complete() is None:
             return None
-        for snapshot in self._lacking(stage):
-            return protocol.ceilings(snapshot.mode, self._region, stage, snapshot.parts)
-        return {}
+        return protocol.bounds(self._region, stage, [(one.mode, one.parts) for one in self._lacking(stage)])
 
     def _marker_wanted(self, stage: str) -> bool:
-        return False
+        lacking = self._lacking(stage) if stage in self._region else []
+        if not lacking:
+            return False
+        positions = self._stages[stage].positions
+        return protocol.wants_marker(lacking[0].mode, self._region, stage, positions, lacking[0].parts)
 
     def record_plan(self, row: StageRow, reads: Reads) -> tuple[StageRow, str]:
         self._fence_stage(row)

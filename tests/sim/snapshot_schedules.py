@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from holdfast.protocols.snapshots import MODES, Region
 
 # Faults strike in this many steps; afterwards everything must come to rest.
-FAULTS_STEPS = 350
+FAULTS_STEPS = 450
 
 # A row is where it was born, its place there, and the stages that have handed it on, a letter each.
 Row = tuple[str, int, str]
@@ -75,7 +75,7 @@ class Schedule:
     pause: float  # there, while others go on
     wishes: float  # how likely a step is in which somebody asks for a snapshot
     befall: float  # how likely a step is one in which something is lost
-    down_max: int = 60
+    down_max: int = 25
 
     def __str__(self) -> str:
         graph = self.graph
@@ -106,8 +106,8 @@ def draw(seed: int, rng: random.Random, mode: str | None = None, faulty: bool | 
         seed, graph, mode,
         tuple(rng.sample(MODES, 2)) if changes else (),
         _groups(rng, list(graph.inputs)),
-        items=rng.randint(2, 7),
-        every=rng.choice((5, 20, 60)),
+        items=rng.randint(3, 15),
+        every=rng.choice((5, 10, 30)),
         min_pause=rng.choice((0, 0, 10)),
         max_concurrent=rng.choice((1, 1, 2, 3)),
         timeout=rng.choice((40, 150, 1_000, 1_000)) if faulty else 100_000,
@@ -115,8 +115,8 @@ def draw(seed: int, rng: random.Random, mode: str | None = None, faulty: bool | 
         faulty=faulty,
         crash=rng.choice((0.0, 0.01, 0.04)),
         pause=rng.choice((0.0, 0.05, 0.2)),
-        wishes=rng.choice((0.0, 0.0, 0.02)),
-        befall=rng.choice((0.0, 0.01, 0.03)),
+        wishes=rng.choice((0.0, 0.0, 0.05)),
+        befall=rng.choice((0.0, 0.004, 0.012)),
     )  # fmt: skip
 
 

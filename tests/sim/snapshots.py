@@ -150,7 +150,7 @@ class World:
             self.store.ask()
             self.counts["asked"] += 1
             self.note("somebody asks for a snapshot")
-        elif drawn > 0.95 or self._calm:
+        elif drawn > 0.8 or self._calm:
             self._discover()
         free = [worker for worker in self.workers if worker.lives and not worker.busy]
         if free:
@@ -276,7 +276,7 @@ class World:
             return
         drawn, stage = self.rng.random(), self.rng.choice(worker.stages)
         sinks = [sink for sink, of in self.schedule.graph.sinks.items() if of in worker.stages]
-        if drawn < 0.5:
+        if drawn < 0.45:
             if self.rng.random() < self.schedule.slow[stage] or self.rng.random() < 0.1:
                 self._work(worker, stage)
         elif drawn < 0.75:

@@ -91,6 +91,35 @@ def ceilings(mode: str, region: Region, stage: str, parts: Parts) -> dict[str, i
     return {} if mode == "at_least_once" else markers(region, stage, parts)
 
 
+def bounds(region: Region, stage: str, lacking: Sequence[tuple[str, Parts]]) -> dict[str, int] | None:
+    """The same for all snapshots that lack a stage's part, by mode and parts, oldest first: it takes its parts in order.
+
+    It must not read beyond the marker of a later one either, whatever the mode of the first lets it do.
+
+    >>> region = {"in": {"source:a": None}, "sum": {"channel:in.out": "in"}}
+    >>> bounds(region, "sum", [("at_least_once", {}), ("unaligned", {"in": Part(6, {"source:a": 9})})])
+    {'channel:in.out': 7}
+    """
+    if not lacking:
+        return {}
+    first, *later = lacking
+    found = ceilings(first[0], region, stage, first[1])
+    if found is None:
+        return None
+    for mode, parts in later:
+        for name, at in markers(region, stage, parts).items() if mode != "at_least_once" else ():
+            found[name] = min(at, found.get(name, at))
+    return found
+
+
+def wants_marker(mode: str, region: Region, stage: str, positions: Mapping[str, int], parts: Parts) -> bool:
+    """Whether a stage plans an epoch even if it holds no rows, only to have read up to the markers of all its inputs."""
+    found = markers(region, stage, parts)
+    inside = [name for name, producer in region[stage].items() if producer is not None]
+    waits = mode in ("aligned", "at_least_once") and len(found) == len(inside)
+    return waits and any(positions[name] < at for name, at in found.items())
+
+
 def part_of(mode: str, region: Region, stage: str, standing: Standing, parts: Parts) -> Part | None:
     """The part that a stage takes now, None if it is not yet to take it."""
     found = markers(region, stage, parts)
