@@ -46,7 +46,9 @@ class Stage:
     safe: int = -1
     orphaned: bool = False
     attempts: set[str] = field(default_factory=set)  # that are open
-    branches: dict[int, tuple[int, int]] = field(default_factory=dict)  # parent, and the last epoch that both share
+    branches: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # parent, and the last epoch that both share
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,10 @@ class ModelStore:
             name: Stage(StageRow(name, 0, 0, -1, 0), dict.fromkeys(inputs, 0), dict.fromkeys(inputs, 0))
             for name, inputs in self._graph.inputs.items()
         }
-        self._groups = {name: Group(0, None) for name in around.schedule.groups}
-        self._generation = self._attempts = 0
+        # As a ledger counts that has a supervisor and whose groups are laid out.
+        self._groups = {name: Group(at, None) for at, name in enumerate(around.schedule.groups, 2)}
+        self._generation = 1 + len(self._groups)
+        self._attempts = 0
         self._snapshots: list[Snapshot] = []
         self._items = dict.fromkeys(self._graph.sources, 0)
         self._sinks = dict.fromkeys(self._graph.sinks, 0)
@@ -219,13 +223,14 @@ class ModelStore:
 
     def _add_part(self, row: StageRow, snapshot: Snapshot, part: Part) -> None:
         self._fence_stage(row)
-        snapshot.parts.setdefault(row.stage, part)
+        if snapshot.status == PREPARING:
+            snapshot.parts.setdefault(row.stage, part)
 
     def _coordinate(self, worker: Worker) -> None:
         under_way = [replace(s, parts=dict(s.parts)) for s in self._snapshots if s.status == PREPARING]
-        asked = [s.number for s in self._snapshots if s.status == ASKED]
+        asked = any(s.status == ASKED for s in self._snapshots)
         published = [s for s in self._snapshots if s.status == COMMITTED and self._is_published(s)]
-        mode = self._mode_of_next(worker, len(under_way), bool(asked))
+        mode = self._mode_of_next(worker, len(under_way), asked)
         for snapshot in under_way:
             self._move(worker, snapshot)
         if published:
@@ -235,17 +240,18 @@ class ModelStore:
                 snapshot.status = DONE
         if mode is not None:
             self._around.reach("snapshot.before_begin")
-            number = self._begin(worker, mode, asked[0] if asked else None)
+            number = self._begin(worker, mode)
             worker.begun[number] = worker.begun_us = self._around.now_us()
             self._around.reach("snapshot.after_begin")
 
-    def _begin(self, worker: Worker, mode: str, asked: int | None) -> int:
+    def _begin(self, worker: Worker, mode: str) -> int:
         self._fence(worker.generation)
+        asked = next((one for one in self._snapshots if one.status == ASKED), None)
         if asked is None:
-            self._snapshots.append(Snapshot(len(self._snapshots), PREPARING, mode, False))
-            return len(self._snapshots) - 1
-        self._snapshots[asked].status, self._snapshots[asked].mode = PREPARING, mode
-        return asked
+            asked = Snapshot(len(self._snapshots), ASKED, mode, False)
+            self._snapshots.append(asked)
+        asked.status, asked.mode = PREPARING, mode
+        return asked.number
 
     def _mode_of_next(self, worker: Worker, under_way: int, asked: bool) -> str | None:
         if self._last_complete() is None:
@@ -362,9 +368,13 @@ class ModelStore:
         record = target.open(FLOW, row.branch, worker.generation, position)
         last = record.epoch if record else None
         if last is not None and last > row.head:
-            raise SinkError(f"{sink} holds epoch {last}, but the ledger knows only {row.head}", operation="open sink")
+            raise SinkError(
+                f"{sink} holds epoch {last}, but the ledger knows only {row.head}", operation="open sink"
+            )
         if (last is not None and last < position - 1) or (last is None and position > 0):
-            raise SinkError(f"{sink} holds epochs up to {last}, but {position - 1} was published", operation="open sink")
+            raise SinkError(
+                f"{sink} holds epochs up to {last}, but {position - 1} was published", operation="open sink"
+            )
         if record and record.branch != row.branch:
             if not self._is_shared(found, record):
                 raise SinkError(f"{sink} holds epoch {record.epoch}, which was undone", operation="open sink")
@@ -405,7 +415,9 @@ class ModelStore:
     def _return_to(self, snapshot: Snapshot, own: Sequence[str]) -> None:
         ahead = self._those_ahead(snapshot)
         if ahead:
-            raise LedgerError(f"snapshot {snapshot.number} cannot be returned to: {ahead}", operation="return")
+            raise LedgerError(
+                f"snapshot {snapshot.number} cannot be returned to: {ahead}", operation="return"
+            )
         for stage, part in snapshot.parts.items():
             self._begin_branch(self._stages[stage], part.epoch)
             self._set_cursors(stage, part.positions)

@@ -8,11 +8,11 @@ the places at which the simulation ends it or holds it up.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 import sqlalchemy as sa
@@ -31,6 +31,8 @@ from sim.real_ledger import _do_not_sync
 from sim.snapshot_schedules import channel
 from sim.snapshot_store import FLOW, Offer, Reads, Standings, Surroundings, Worker
 from sim.snapshot_target import Target
+
+T = TypeVar("T")
 
 # What the model does not come by, and what only tells of something that has already happened.
 _SILENT = ("ship.mid",)
@@ -60,7 +62,24 @@ class RealStore:
         self._supervisor = holder.supervise(self._ledger, FLOW)
         groups.lay_out(self._ledger, self._supervisor, {}, around.schedule.groups)
         self._sources: dict[str, int] = dict.fromkeys(self._graph.sources, 0)
+        # Processes look far more often than anything changes: what found nothing to do finds nothing until a write.
+        self._writes = 0
+        self._idle: dict[object, int] = {}
+        self._ledger.on_commit(self._count)
         self._register()
+
+    def _count(self) -> None:
+        self._writes += 1
+
+    def _unless_idle(self, what: object, step: Callable[[], T | None]) -> T | None:
+        """Take a step; one that came to nothing is not taken again before somebody has written."""
+        before = self._writes
+        if self._idle.get(what) == before:
+            return None
+        found = step()
+        if not found:
+            self._idle[what] = before
+        return found
 
     def _patch(self, patch: pytest.MonkeyPatch) -> None:
         around = self._around
@@ -160,8 +179,12 @@ class RealStore:
 
     def add_items(self, source: str, known: int, number: int) -> None:
         self._sources[source] = known + number
+        self._count()
 
     def offer(self, worker: Worker, stage: str) -> Offer | None:
+        return self._unless_idle(("plan", worker.generation, stage), lambda: self._offer(worker, stage))
+
+    def _offer(self, worker: Worker, stage: str) -> Offer | None:
         rt = self._runtime(worker)
         with self._ledger.read() as tx:
             row = epochs.own_row(tx, stage, worker.generation)
@@ -202,16 +225,27 @@ class RealStore:
     # Snapshots, files, sinks, the return.
 
     def snapshot_step(self, worker: Worker) -> None:
-        self._runtime(worker).coordinator.step()
+        rt = self._runtime(worker)
+        if next(iter(rt.region)) in worker.stages:
+            rt.coordinator.step()
+        else:
+            self._unless_idle(("snapshot", worker.generation), rt.coordinator.step)
 
     def ask(self) -> None:
         with self._ledger.unfenced_write() as tx:
             ledger_snapshots.ask(tx, None)
 
     def ship(self, worker: Worker, stage: str) -> None:
-        shipper.ship(self._ledger, Path(), stage, worker.generation, self._route(stage))
+        route, generation = self._route(stage), worker.generation
+        step = lambda: shipper.ship(self._ledger, Path(), stage, generation, route)  # noqa: E731
+        self._unless_idle(("ship", generation, stage), step)
 
     def trimmable(self, worker: Worker, stage: str) -> int:
+        return (
+            self._unless_idle(("trim", worker.generation, stage), lambda: self._trimmable(worker, stage)) or 0
+        )
+
+    def _trimmable(self, worker: Worker, stage: str) -> int:
         readers = [f"stage:{name}" for name in self._graph.readers(stage)]
         readers += [f"sink:{sink}" for sink, of in self._graph.sinks.items() if of == stage]
         with self._ledger.read() as tx:
@@ -224,7 +258,7 @@ class RealStore:
         if sink not in rt.loops:
             spec = next(one for one in rt.plan.sinks if one.name == sink)
             rt.loops[sink] = sink_loop.SinkLoop(rt, spec, cast(Any, target))
-        rt.loops[sink].step()
+        self._unless_idle(("sink", worker.generation, sink), rt.loops[sink].step)
 
     def recover(self, worker: Worker) -> None:
         rt = self._runtime(worker)
@@ -247,7 +281,9 @@ class RealStore:
         cursors = schema.cursors
         positions: dict[str, dict[str, int]] = {stage: {} for stage in self._graph.inputs}
         with self._ledger.read() as tx:
-            for consumer, name, at in tx.execute(sa.select(cursors.c.consumer, cursors.c.input, cursors.c.processed)):
+            for consumer, name, at in tx.execute(
+                sa.select(cursors.c.consumer, cursors.c.input, cursors.c.processed)
+            ):
                 if consumer.startswith("stage:"):
                     positions[consumer.removeprefix("stage:")][name] = int(at)
             return Standings(groups.heads(tx), positions)

@@ -22,7 +22,9 @@ VISITS_MAX = 2
 class Graph:
     """Stages, in an order in which each but for what is fed back comes after what it reads."""
 
-    inputs: Mapping[str, Mapping[str, str | None]]  # by stage and input, the stage that writes it; None for a source
+    inputs: Mapping[
+        str, Mapping[str, str | None]
+    ]  # by stage and input, the stage that writes it; None for a source
     inside: frozenset[str]  # what snapshots capture
     sinks: Mapping[str, str]  # by sink, its stage
     picky: frozenset[str]  # stages that hand on only some of the rows, so that epochs are empty
@@ -40,7 +42,9 @@ class Graph:
     @property
     def sources(self) -> list[str]:
         """All that rows come from."""
-        found = {name for inputs in self.inputs.values() for name, producer in inputs.items() if producer is None}
+        found = {
+            name for inputs in self.inputs.values() for name, producer in inputs.items() if producer is None
+        }
         return sorted(found)
 
     def readers(self, stage: str) -> list[str]:
@@ -93,13 +97,19 @@ def channel(stage: str) -> str:
     return f"channel:{stage}.out"
 
 
-def draw(seed: int, rng: random.Random, mode: str | None = None, faulty: bool | None = None) -> Schedule:
-    """The schedule of a seed; mode and faults can be said where they should not be left to the seed."""
+def draw(
+    seed: int,
+    rng: random.Random,
+    mode: str | None = None,
+    faulty: bool | None = None,
+    changing: bool | None = None,
+) -> Schedule:
+    """The schedule of a seed; mode, faults and changes of mode can be said where the seed should not decide."""
     drawn = rng.choice((*MODES, "aligned", "unaligned"))
     mode = mode or drawn
-    cyclic = mode == "unaligned" and rng.random() < 0.5
+    cyclic = mode == "unaligned" and rng.random() < 0.5 and not changing
     graph = _graph(rng, cyclic)
-    changes = not cyclic and rng.random() < 0.15
+    changes = not cyclic and (rng.random() < 0.15 or bool(changing))
     struck = rng.random() < 0.9
     faulty = struck if faulty is None else faulty
     return Schedule(

@@ -34,7 +34,9 @@ class Worker:
     begun: dict[int, int] = field(default_factory=dict)  # by snapshot, when it first saw it
     begun_us: int = 0
     ended_us: int = 0
-    opened: dict[str, tuple[int, int]] = field(default_factory=dict)  # by sink, for which generation and branch
+    opened: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # by sink, for which generation and branch
     engine: object = None  # what a store keeps for it
 
 
@@ -45,7 +47,9 @@ class Offer:
     row: StageRow
     planned: Reads | None
     positions: Mapping[str, int]
-    files: Mapping[str, Sequence[str]]  # by channel, of the epochs from the position on, as far as they may be read
+    files: Mapping[
+        str, Sequence[str]
+    ]  # by channel, of the epochs from the position on, as far as they may be read
     sources: Mapping[str, int]  # by source, the items from the position on
     marker_wanted: bool  # whether an epoch is wanted that reads up to a marker, even one without rows
 

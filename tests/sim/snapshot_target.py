@@ -30,7 +30,9 @@ class Target:
     def publish(self, record: SinkRecord, segments: Sequence[Path]) -> None:
         self._reach("sink.before_publish")
         if record.generation < self._generation:
-            raise FencedError(f"generation {record.generation} was replaced in the target by {self._generation}")
+            raise FencedError(
+                f"generation {record.generation} was replaced in the target by {self._generation}"
+            )
         if contract.admit(self.record, record, start=self._start) == "publish":
             for segment in segments:
                 self._shows(str(segment))

@@ -66,9 +66,7 @@ class Truth:
         self._graph = graph
         self.items: dict[str, list[Row]] = {source: [] for source in graph.sources}
         self.files: dict[str, File] = {}
-        self.lines = {
-            stage: Line([], dict.fromkeys(inputs, 0)) for stage, inputs in graph.inputs.items()
-        }
+        self.lines = {stage: Line([], dict.fromkeys(inputs, 0)) for stage, inputs in graph.inputs.items()}
         self.left: dict[str, list[str]] = {sink: [] for sink in graph.sinks}  # by sink, the files it shows
         self.repeated: Rows = Counter()  # all that was ever seen twice
         self._trimmed_below = dict.fromkeys(graph.inputs, 0)
@@ -90,10 +88,14 @@ class Truth:
             _ensure(self.are_there([path]), f"{path} is named, needed and not there")
         return [row for path in paths for row in self.files[path].rows]
 
-    def committed(self, stage: str, epoch: int, path: str, reads: Mapping[str, tuple[int, int]], rows: list[Row]) -> None:
+    def committed(
+        self, stage: str, epoch: int, path: str, reads: Mapping[str, tuple[int, int]], rows: list[Row]
+    ) -> None:
         """An epoch was accepted; `rows` is what it has read."""
         line = self.lines[stage]
-        _ensure(epoch == len(line.epochs), f"{stage} has committed epoch {epoch} after {len(line.epochs) - 1}")
+        _ensure(
+            epoch == len(line.epochs), f"{stage} has committed epoch {epoch} after {len(line.epochs) - 1}"
+        )
         offered: Rows = Counter()
         for name, (start, stop) in reads.items():
             at = line.positions[name]
@@ -125,7 +127,9 @@ class Truth:
         stage, at = self._graph.sinks[sink], len(self.left[sink])
         self.read([path])
         line = self.lines[stage].epochs
-        _ensure(at < len(line) and line[at].file == path, f"{sink} shows {path} as epoch {at}, which it is not")
+        _ensure(
+            at < len(line) and line[at].file == path, f"{sink} shows {path} as epoch {at}, which it is not"
+        )
         self.left[sink].append(path)
 
     # What must be so.
@@ -136,18 +140,26 @@ class Truth:
         for stage in sorted(self._graph.inside):
             _ensure(stage in parts, f"{where} has no part of {stage}")
             part, line = parts[stage], self.lines[stage]
-            _ensure(part.epoch < len(line.epochs), f"{where} has epoch {part.epoch} of {stage}, which is not there")
+            _ensure(
+                part.epoch < len(line.epochs),
+                f"{where} has epoch {part.epoch} of {stage}, which is not there",
+            )
             self._check_durable(where, stage, part.epoch)
             ends = {name: parts[producer].epoch + 1 for name, producer in self._inside(stage).items()}
             self._check_seen(where, stage, part.epoch, part.positions, ends, repeats=mode == "at_least_once")
             for name, end in ends.items():
                 self._check_kept(where, stage, name, part.positions[name], end)
 
-    def returned(self, mode: str, heads: Mapping[str, int], positions: Mapping[str, Mapping[str, int]]) -> None:
+    def returned(
+        self, mode: str, heads: Mapping[str, int], positions: Mapping[str, Mapping[str, int]]
+    ) -> None:
         """All stages stand where the ledger says, after a return to a snapshot that was taken in a mode."""
         before = {stage: list(line.epochs) for stage, line in self.lines.items()}
         for stage, line in self.lines.items():
-            _ensure(heads[stage] < len(line.epochs), f"after the return {stage} is at {heads[stage]}, which never was")
+            _ensure(
+                heads[stage] < len(line.epochs),
+                f"after the return {stage} is at {heads[stage]}, which never was",
+            )
             _ensure(
                 stage in self._graph.inside or heads[stage] == len(line.epochs) - 1,
                 f"the return has undone epochs of {stage}, which is outside",
@@ -199,7 +211,13 @@ class Truth:
         return _between(self._graph, producer, self.lines[producer].epochs, start, stop)
 
     def _check_seen(
-        self, where: str, stage: str, epoch: int, positions: Mapping[str, int], ends: Mapping[str, int], repeats: bool
+        self,
+        where: str,
+        stage: str,
+        epoch: int,
+        positions: Mapping[str, int],
+        ends: Mapping[str, int],
+        repeats: bool,
     ) -> None:
         """A state has seen what its inputs hold up to where it reads on, but for what it is allowed to see again."""
         done, line = self.lines[stage].after(epoch), self.lines[stage]
@@ -219,19 +237,26 @@ class Truth:
 
     def _check_durable(self, where: str, stage: str, epoch: int) -> None:
         for at, done in enumerate(self.lines[stage].epochs[: epoch + 1]):
-            _ensure(self.files[done.file].durable, f"{where}: the files of {stage} epoch {at} would not survive")
+            _ensure(
+                self.files[done.file].durable, f"{where}: the files of {stage} epoch {at} would not survive"
+            )
 
     def _check_kept(self, where: str, stage: str, name: str, start: int, stop: int) -> None:
         """The state of a channel is there to be read."""
         producer = self._graph.inputs[stage][name]
         for at in range(start, stop) if producer else ():
             file = self.lines[producer].epochs[at].file
-            _ensure(self.files[file].there, f"{where}: {stage} has yet to read {name} epoch {at}, which is gone")
+            _ensure(
+                self.files[file].there, f"{where}: {stage} has yet to read {name} epoch {at}, which is gone"
+            )
 
     def _check_not_left(self, stage: str, head: int, positions: Mapping[str, Mapping[str, int]]) -> None:
         for sink, of in self._graph.sinks.items():
             shown = len(self.left[sink])
-            _ensure(of != stage or shown <= head + 1, f"epoch {shown - 1} of {stage} has left by {sink} and is undone")
+            _ensure(
+                of != stage or shown <= head + 1,
+                f"epoch {shown - 1} of {stage} has left by {sink} and is undone",
+            )
         for reader in self._graph.readers(stage):
             at = positions[reader][channel(stage)]
             ok = reader in self._graph.inside or at <= head + 1

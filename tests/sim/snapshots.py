@@ -10,6 +10,7 @@ Once the faults are over, everything must come to rest within a bound: every row
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +50,11 @@ class World:
     """A schedule while it runs."""
 
     def __init__(
-        self, schedule: Schedule, rng: random.Random, make_store: Callable[[Surroundings], Store], trace: list[str]
+        self,
+        schedule: Schedule,
+        rng: random.Random,
+        make_store: Callable[[Surroundings], Store],
+        trace: list[str],
     ) -> None:
         self.schedule, self.rng, self.trace = schedule, rng, trace
         self.counts: Counter[str] = Counter()
@@ -81,7 +86,9 @@ class World:
     def pace(self) -> Pace:
         one = self.schedule
         timeout = 1_000_000 if self._calm else one.timeout
-        return Pace(one.every * STEP_US, one.min_pause * STEP_US, one.max_concurrent, timeout * STEP_US, 1 << 30)
+        return Pace(
+            one.every * STEP_US, one.min_pause * STEP_US, one.max_concurrent, timeout * STEP_US, 1 << 30
+        )
 
     def reach(self, point: str) -> None:
         """End here, or be held up, or neither."""
@@ -169,7 +176,9 @@ class World:
         found = [f"{group} has no worker" for group in self._due]
         brought = sum(len(rows) for rows in self.truth.items.values())
         found += ["sources have more"] * (brought < self.schedule.items * len(self.truth.items))
-        found += [f"{stage} has rows to read" for stage in self.schedule.graph.inputs if self._has_unread(stage)]
+        found += [
+            f"{stage} has rows to read" for stage in self.schedule.graph.inputs if self._has_unread(stage)
+        ]
         found += [f"{stage} has an epoch in hand" for _, stage in self._in_hand]
         found += ["snapshots are under way or due"] * (not self.store.is_quiet())
         return found + ["not all has left"] * (not self._all_left())
@@ -181,7 +190,10 @@ class World:
             if producer is None:
                 if line.positions[name] < len(self.truth.items[name]):
                     return True
-            elif any(self.truth.files[done.file].rows for done in self.truth.lines[producer].epochs[line.positions[name] :]):
+            elif any(
+                self.truth.files[done.file].rows
+                for done in self.truth.lines[producer].epochs[line.positions[name] :]
+            ):
                 return True
         return False
 
@@ -198,7 +210,9 @@ class World:
         name = f"w{self._names}"
         generation = self.store.assign(group, name)
         now_us = self.now_us()
-        worker = Worker(name, group, self.schedule.groups[group], generation, begun_us=now_us, ended_us=now_us)
+        worker = Worker(
+            name, group, self.schedule.groups[group], generation, begun_us=now_us, ended_us=now_us
+        )
         self.workers.append(worker)
         self.note(f"{name} takes {group} with generation {generation}")
 
@@ -214,7 +228,8 @@ class World:
             self._due[worker.group] = self.step + self.rng.randint(1, self.schedule.down_max)
 
     def _befall(self) -> None:
-        what = self.rng.choice(("end", "end", "replace", "replace", "power", "restart"))
+        often = 6 if self.schedule.other_modes else 1
+        what = self.rng.choice(("end", "end", "replace", "replace", "power", *["restart"] * often))
         free = [worker for worker in self.workers if not worker.busy]
         self.counts[what] += 1
         self.note(f"befalls: {what}")
@@ -245,10 +260,8 @@ class World:
     def _restart(self, free: list[Worker]) -> None:
         """All stop cleanly; who has been replaced meanwhile just ends."""
         for worker in free:
-            try:
+            with contextlib.suppress(FencedError):
                 self.store.leave(worker)
-            except FencedError:
-                pass
             self._end(worker)
         if self.schedule.other_modes:
             self._mode = self.rng.choice((self.schedule.mode, *self.schedule.other_modes))
@@ -296,12 +309,16 @@ class World:
             self._plan(worker, stage)
             return
         self.reach("epoch.before_commit")
-        self.store.commit(held.row, held.attempt, held.reads, held.path, len(self.truth.files[held.path].rows))
+        self.store.commit(
+            held.row, held.attempt, held.reads, held.path, len(self.truth.files[held.path].rows)
+        )
         self.counts["commit"] += 1
         self.note(f"{worker.name} commits {stage} epoch {held.row.head + 1}: {held.reads}")
         newest = self.store.generation_of(worker)
         if newest is None:
-            raise Violation(f"{worker.name}, which was replaced, has committed {stage} epoch {held.row.head + 1}")
+            raise Violation(
+                f"{worker.name}, which was replaced, has committed {stage} epoch {held.row.head + 1}"
+            )
         self.truth.committed(stage, held.row.head + 1, held.path, held.reads, held.rows)
 
     def _plan(self, worker: Worker, stage: str) -> None:
@@ -311,7 +328,11 @@ class World:
         reads = offer.planned or self._taken(stage, offer)
         if reads is None:
             return
-        named = [path for name, (start, stop) in reads.items() for path in offer.files.get(name, ())[: stop - start]]
+        named = [
+            path
+            for name, (start, stop) in reads.items()
+            for path in offer.files.get(name, ())[: stop - start]
+        ]
         if not self.truth.are_there(named) and self._awaits_return():
             return
         rows = self._read(offer, reads)
@@ -364,10 +385,11 @@ def run(
     trace: bool = False,
     mode: str | None = None,
     faulty: bool | None = None,
+    changing: bool | None = None,
 ) -> tuple[Counter[str], list[str]]:
     """Run the schedule of a seed; raises Violation with the seed and how to see its steps."""
     rng = random.Random(seed)
-    schedule = draw(seed, rng, mode, faulty)
+    schedule = draw(seed, rng, mode, faulty, changing)
     steps: list[str] = []
     try:
         world = World(schedule, rng, make_store, steps)
