@@ -150,24 +150,35 @@ def ask(tx: Connection, name: str | None) -> int:
     return _insert(tx, ASKED, mode="", asked=1, name=name)
 
 
-def begin(ledger: Ledger, generation: int, mode: str, *, asked: int | None = None) -> int:
-    """Set the markers on their way, for a snapshot of our own or for one that was asked for; its number."""
+def begin(ledger: Ledger, generation: int, mode: str) -> int:
+    """Set the markers on their way, for the oldest that was asked for, else for one of our own; its number.
+
+    Whoever asks has a number at once. So nothing may begin before it that has a later one: stages take their parts in
+    the order of the numbers, and the highest that is complete is the one to return to.
+    """
     table = schema.snapshots
     with ledger.write(generation) as tx:
+        asked = tx.execute(sa.select(sa.func.min(table.c.number)).where(table.c.status == ASKED)).scalar()
         if asked is None:
             return _insert(tx, PREPARING, mode=mode, asked=0, name=None)
         values = {"status": PREPARING, "mode": mode, "begun_ms": _now_ms()}
         tx.execute(sa.update(table).where(table.c.number == asked).values(**values))
-        return asked
+        return int(asked)
 
 
 def add_part(ledger: Ledger, row: StageRow, number: int, part: Part) -> None:
-    """Add what a stage has at its head; refused if it has gone on since, or is another's."""
+    """Add what a stage has at its head; refused if it has gone on since, or is another's.
+
+    A snapshot that is over meanwhile gets nothing more: its number may be given again, and a part must be of its time.
+    """
+    snapshots, table = schema.snapshots, schema.snapshot_parts
     with ledger.unfenced_write() as tx:
         fence_stage(tx, row, head=row.head)
-        table = schema.snapshot_parts
+        under_way = sa.select(snapshots.c.number).where(
+            snapshots.c.number == number, snapshots.c.status == PREPARING
+        )
         known = sa.select(table.c.number).where(table.c.number == number, table.c.stage == row.stage)
-        if tx.execute(known).first() is not None:
+        if tx.execute(under_way).first() is None or tx.execute(known).first() is not None:
             return
         tx.execute(
             sa.insert(table).values(

@@ -15,7 +15,8 @@ The modes differ in when a stage takes its part, and from where it would read on
 
 - `aligned`: when it has read up to the markers of all its inputs, not further. No channel has a state.
 - `unaligned`: as soon as one of its inputs has a marker (Chandy and Lamport), overtaking what is unread. The unread is
-  the state of the channel. Cycles work, because no stage waits for all its inputs.
+  the state of the channel. A stage that reads from outside the region begins by itself, so that a cycle has a beginning;
+  cycles work, because no stage waits for all its inputs.
 - `at_least_once`: when it has read up to all markers or beyond; it never waits. After a failure it reads on from the
   markers although its state has seen more: rows count twice.
 - `freeze`: no stage of the region plans anything until the snapshot is over. The naive way, to compare with.
@@ -90,6 +91,35 @@ def ceilings(mode: str, region: Region, stage: str, parts: Parts) -> dict[str, i
     return {} if mode == "at_least_once" else markers(region, stage, parts)
 
 
+def bounds(region: Region, stage: str, lacking: Sequence[tuple[str, Parts]]) -> dict[str, int] | None:
+    """The same for all snapshots that lack a stage's part, by mode and parts, oldest first: it takes its parts in order.
+
+    It must not read beyond the marker of a later one either, whatever the mode of the first lets it do.
+
+    >>> region = {"in": {"source:a": None}, "sum": {"channel:in.out": "in"}}
+    >>> bounds(region, "sum", [("at_least_once", {}), ("unaligned", {"in": Part(6, {"source:a": 9})})])
+    {'channel:in.out': 7}
+    """
+    if not lacking:
+        return {}
+    first, *later = lacking
+    found = ceilings(first[0], region, stage, first[1])
+    if found is None:
+        return None
+    for mode, parts in later:
+        for name, at in markers(region, stage, parts).items() if mode != "at_least_once" else ():
+            found[name] = min(at, found.get(name, at))
+    return found
+
+
+def wants_marker(mode: str, region: Region, stage: str, positions: Mapping[str, int], parts: Parts) -> bool:
+    """Whether a stage plans an epoch even if it holds no rows, only to have read up to the markers of all its inputs."""
+    found = markers(region, stage, parts)
+    inside = [name for name, producer in region[stage].items() if producer is not None]
+    waits = mode in ("aligned", "at_least_once") and len(found) == len(inside)
+    return waits and any(positions[name] < at for name, at in found.items())
+
+
 def part_of(mode: str, region: Region, stage: str, standing: Standing, parts: Parts) -> Part | None:
     """The part that a stage takes now, None if it is not yet to take it."""
     found = markers(region, stage, parts)
@@ -99,7 +129,7 @@ def part_of(mode: str, region: Region, stage: str, standing: Standing, parts: Pa
         case "freeze":
             return None if standing.is_planned else here
         case "unaligned":
-            return here if found or not inside else None
+            return here if found or len(inside) < len(region[stage]) else None
         case "aligned":
             arrived = all(standing.positions[name] == found.get(name) for name in inside)
             return here if arrived else None

@@ -79,7 +79,7 @@ class Coordinator:
             crashpoints.reach("snapshot.before_done")
             snapshots.mark_done(rt.ledger, rt.generation, published)
         if mode is not None:
-            number = snapshots.begin(rt.ledger, rt.generation, mode, asked=asked[0].number if asked else None)
+            number = snapshots.begin(rt.ledger, rt.generation, mode)
             self._begun[number] = self._begun_us = _now_us()
             crashpoints.reach("snapshot.after_begin")
         return moved or bool(published) or mode is not None

@@ -1,7 +1,7 @@
 """Makes a stage's next plan: takes what the inputs offer, within bounds, and fixes the shape of the job.
 
-A plan is made when there are rows to read, or when the watermark has passed the end of a window that is still
-open: such an epoch reads nothing and only closes.
+A plan is made when there are rows to read, when the watermark has passed the end of a window that is still open (such
+an epoch reads nothing and only closes), or when a snapshot's marker lies behind epochs that hold no rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
 from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime.context import Runtime
-from holdfast.runtime.region import ceilings
+from holdfast.runtime.region import ceilings, wants_marker
 from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
@@ -62,7 +62,7 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
     timing = stage.operator.timing if stage.operator else None
     now_ms = time.time_ns() // 1_000_000
     reached = _watermark(rt, tx, stage, timing, taken, before, now_ms) if timing else None
-    if rows == 0:
+    if rows == 0 and not wants_marker(rt, tx, row):
         if timing is None or not timing.emits_at_close:
             return None
         reached = _closing_watermark(rt, tx, stage, row, timing, reached, before)

@@ -13,6 +13,7 @@ from holdfast.flow.planner import Input
 from holdfast.ledger import epochs, snapshots
 from holdfast.ledger.epochs import StageRow
 from holdfast.ledger.returning import return_to
+from holdfast.ledger.snapshots import Snapshot
 from holdfast.protocols import snapshots as protocol
 from holdfast.protocols.snapshots import Part
 from holdfast.runtime.context import Runtime
@@ -28,10 +29,17 @@ def ceilings(rt: Runtime, tx: sa.Connection, row: StageRow) -> dict[str, int] | 
         return None
     if rt.script.cuts and not rt.script.may_go_on(tx, row):
         return None
-    for snapshot in snapshots.all_snapshots(tx, protocol.PREPARING):
-        if row.stage not in snapshot.parts:
-            return protocol.ceilings(snapshot.mode, rt.region, row.stage, snapshot.parts)
-    return {}
+    lacking = [(one.mode, one.parts) for one in _lacking(tx, row.stage)]
+    return protocol.bounds(rt.region, row.stage, lacking)
+
+
+def wants_marker(rt: Runtime, tx: sa.Connection, row: StageRow) -> bool:
+    """Whether a stage plans an epoch even without rows: a snapshot waits for it behind epochs that hold none."""
+    lacking = _lacking(tx, row.stage) if row.stage in rt.region else []
+    if not lacking:
+        return False
+    positions = snapshots.standing(tx, row).positions
+    return protocol.wants_marker(lacking[0].mode, rt.region, row.stage, positions, lacking[0].parts)
 
 
 def take_part(rt: Runtime, stage: str) -> bool:
@@ -80,13 +88,14 @@ def _released(tx: sa.Connection, origin: Input) -> int:
 
 
 def _next_part(rt: Runtime, tx: sa.Connection, row: StageRow) -> tuple[int, Part] | None:
-    lacking = [
-        snapshot
-        for snapshot in snapshots.all_snapshots(tx, protocol.PREPARING)
-        if row.stage not in snapshot.parts
-    ]
+    lacking = _lacking(tx, row.stage)
     if not lacking or (rt.script.cuts and not rt.script.is_at_cut(tx, row)):
         return None
     snapshot, standing = lacking[0], snapshots.standing(tx, row)
     part = protocol.part_of(snapshot.mode, rt.region, row.stage, standing, snapshot.parts)
     return None if part is None else (snapshot.number, part)
+
+
+def _lacking(tx: sa.Connection, stage: str) -> list[Snapshot]:
+    """Snapshots that a stage has yet to add its part to, in the order in which it does."""
+    return [one for one in snapshots.all_snapshots(tx, protocol.PREPARING) if stage not in one.parts]
