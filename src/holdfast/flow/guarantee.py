@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import nodes, policies
+from holdfast.flow import cycles, nodes, policies
 from holdfast.flow.endpoints import ForeachSink
 from holdfast.flow.nodes import Stateful
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, Resume
@@ -92,6 +92,9 @@ def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objectio
             f"it skips rows after a failure, and guarantee={planned.guarantee!r} leaves no row out",
             'say hf.Flow(..., guarantee="at_most_once")',
         )
+    fed_back = cycles.objection(planned, stage, policy)
+    if fed_back is not None:
+        return _Objection(*fed_back)
     if policy.resume is Resume.REBUILD:
         return _objection_to_rebuilding(planned, stage)
     needed = TIER_THAT_SURVIVES[planned.survives]
