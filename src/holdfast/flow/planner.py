@@ -1,6 +1,6 @@
 """Cuts a flow into stages: a stateless prefix, at most one stateful operator, an output.
 
-A node becomes a stage of its own when it is stateful or feeds a sink; everything else is folded into
+A node becomes a stage of its own when it is stateful, feeds a sink or is fed back; everything else is folded into
 the prefix of the stages that read it, where Spark optimises it together with them.
 """
 
@@ -309,8 +309,8 @@ class _Planner:
         return self._inner(node), None
 
     def _prefix(self, node: Node) -> Prefix:
-        """A prefix reads the channel of a node that is a stage, and takes in any other."""
-        if node in self.positions:
+        """A prefix reads the channel of a node that keeps state or closes a loop, and takes in any other."""
+        if node in self.positions or node in self.flow.loops.values():
             return Read(Input("channel", self._stage(node), OUT))
         return self._inner(node)
 
