@@ -225,6 +225,16 @@ def test_the_flow_with_an_operator_of_its_own_runs_as_written(
     assert (row["user"], row["n"]) == ("a", 3)
 
 
+@pytest.mark.timeout(300)
+def test_the_loop_runs_as_written(tmp_path: Path, execute: Callable[[str, str], None]) -> None:
+    code = blocks(ROOT / "docs" / "CYCLES.md", "python")[0]
+    write_files(tmp_path / "in", [pa.table({"k": [7, 8], "n": [3, 1]})])
+    execute("countdown.py", code)
+    found = read_sink(tmp_path / "out")
+    pairs = zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)
+    assert sorted(pairs) == [(7, 0), (7, 1), (7, 2), (8, 0)]
+
+
 @pytest.mark.timeout(400)
 def test_the_first_chapter_of_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     chapter = ROOT / "docs" / "tutorial" / "01-a-first-flow.md"

@@ -39,6 +39,16 @@ EPOCH_BYTES_MAX = 1 << 30
 UNREAD_ROWS_MAX = 16_000_000
 UNREAD_BYTES_MAX = 4 << 30
 
+# While more than this is on its way round a cycle, no stage of the cycle takes anything from outside of it: as much as
+# one epoch takes, so that what comes back is worked off before more comes in.
+CYCLE_ROWS_MAX = 4_000_000
+CYCLE_BYTES_MAX = 1 << 30
+
+# A cycle with more than this on its way round makes rows faster than it lets go of them, and is stopped: nothing but the
+# disk would bound it otherwise, as nobody may be held back by what he himself has to read.
+CYCLE_ROWS_HARD_MAX = 64_000_000
+CYCLE_BYTES_HARD_MAX = 16 << 30
+
 # Windows that one row may be in: each is a state row of its own.
 WINDOWS_PER_ROW_MAX = 1_000
 

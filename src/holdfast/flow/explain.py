@@ -25,6 +25,10 @@ def explain(plan: FlowPlan) -> Json:
             }
             for name, description in plan.sources.items()
         ],
+        "feedback": [
+            {"name": loop.name, "reads": f"channel:{loop.stage}.out", "schema": loop.schema}
+            for loop in plan.loops
+        ],
         "stages": [_stage(plan, stage) for stage in plan.stages],
         "sinks": [
             {"name": sink.name, "reads": sink.input.id, **sink.description.facts} for sink in plan.sinks
@@ -35,8 +39,9 @@ def explain(plan: FlowPlan) -> Json:
 def _stage(plan: FlowPlan, stage: StageSpec) -> Json:
     return {
         "name": stage.name,
-        "cut_because": stage.cut_because,
+        "cut_because": _cut_because(plan, stage),
         "reads": [origin.id for origin in stage.inputs],
+        "feedback": [origin.id for origin in stage.inputs if origin in stage.feedback],
         "prefix": {"transforms": _count(stage.prefix, Apply), "unions": _count(stage.prefix, Concat)},
         "operator": stage.operator.facts if stage.operator else None,
         "channels": [
@@ -47,6 +52,12 @@ def _stage(plan: FlowPlan, stage: StageSpec) -> Json:
         "recovery": _recovery(stage.policy),
         "fingerprint": stage.fingerprint(),
     }
+
+
+def _cut_because(plan: FlowPlan, stage: StageSpec) -> str:
+    if stage.operator:
+        return "it keeps state"
+    return "a sink reads it" if any(s.stage == stage.name for s in plan.sinks) else "it is fed back"
 
 
 def _recovery(policy: Policy) -> Json:

@@ -19,6 +19,7 @@ from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, def
 from holdfast.flow.windows import Window, event_time, window_of
 
 if TYPE_CHECKING:
+    from holdfast.flow.feedback import FeedbackStream
     from holdfast.flow.nodes import Node, Stateful, Transformation
     from holdfast.flow.own import Update
 
@@ -90,6 +91,7 @@ class FlowDescription:
         self.sinks: list[tuple[Node, str, SinkDescription]] = []
         self.names: dict[Node, str] = {}
         self.stateful: list[Node] = []
+        self.loops: dict[nodes.Feedback, Node | None] = {}  # what closes each
         self._sources: dict[str, nodes.Source] = {}
 
     def source(
@@ -115,6 +117,12 @@ class FlowDescription:
         if dedup is None:
             return Stream(self, node)
         return Stream(self, node)._stateful(dedup).named(f"{name}-ids")
+
+    def feedback(self, name: str, *, schema: str) -> FeedbackStream:
+        """Begin a loop: a stream to read as any other, whose rows are those of the stream that it is closed with."""
+        from holdfast.flow.feedback import feedback
+
+        return feedback(self, name, schema)
 
     def place(self, group: str, *stages: Stream | str) -> None:
         """Run stages in a worker process of their own, called `group`; those not placed are in the group "main".

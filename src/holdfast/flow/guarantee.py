@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import nodes, policies
+from holdfast.flow import cycles, nodes, policies
 from holdfast.flow.endpoints import ForeachSink
 from holdfast.flow.nodes import Stateful
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, Resume
@@ -100,6 +100,9 @@ def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objectio
             f"it skips rows after a failure, and guarantee={planned.guarantee!r} leaves no row out",
             'say hf.Flow(..., guarantee="at_most_once")',
         )
+    fed_back = cycles.objection(planned, stage, policy)
+    if fed_back is not None:
+        return _Objection(*fed_back)
     if policy.resume is Resume.REBUILD:
         return _objection_to_rebuilding(planned, stage)
     needed = TIER_THAT_SURVIVES[planned.survives]
@@ -125,6 +128,28 @@ def _check_region(planned: FlowPlan) -> None:
                 stage=stage.name,
                 hint="Make one policy = hf.snapshot(...) and give it to all of them, or to the flow with recover=.",
             )
+    for cycle in planned.cycles:
+        _check_cycle(planned, cycle)
+
+
+def _check_cycle(planned: FlowPlan, cycle: frozenset[str]) -> None:
+    """A cycle is captured wholly or not at all, and by no mode in which a stage waits for the marker of its own output."""
+    captured = cycle & planned.region.keys()
+    stages = ", ".join(sorted(cycle))
+    if captured and captured != cycle:
+        raise PlanError(
+            f"stages {stages} form a cycle, and snapshots capture only {', '.join(sorted(captured))} of it",
+            operation="plan",
+            hint="Give the same hf.snapshot(...) to all of them, or to none.",
+        )
+    taken = planned.snapshots
+    if captured and taken and taken.mode in ("aligned", "at_least_once"):
+        raise PlanError(
+            f"mode={taken.mode!r} cannot capture the cycle of {stages}: a stage in it would wait for a marker that comes "
+            "only after it was captured itself",
+            operation="plan",
+            hint='Say mode="unaligned", which records what is on its way round.',
+        )
 
 
 def _survived_by(policy: Policy) -> str:

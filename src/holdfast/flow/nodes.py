@@ -156,14 +156,22 @@ class Join:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Feedback:
+    """Where rows that went round a loop come in again; the flow knows which stream they are the output of."""
+
+    name: str
+    schema: str
+
+
 Stateful = RunningAggregate | WindowAggregate | Dedup | Join | OwnOperator
-Node = Source | Transform | Union | Stateful
+Node = Source | Feedback | Transform | Union | Stateful
 
 
 def upstreams(node: Node) -> tuple[Node, ...]:
     """What a node reads, in order."""
     match node:
-        case Source():
+        case Source() | Feedback():
             return ()
         case Union():
             return node.upstreams

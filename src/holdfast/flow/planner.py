@@ -1,23 +1,22 @@
 """Cuts a flow into stages: a stateless prefix, at most one stateful operator, an output.
 
-A node becomes a stage of its own when it is stateful or feeds a sink; everything else is folded into
+A node becomes a stage of its own when it is stateful, feeds a sink or is fed back; everything else is folded into
 the prefix of the stages that read it, where Spark optimises it together with them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import guarantee, nodes
+from holdfast.flow import cycles, guarantee, nodes
+from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
+from holdfast.flow.fingerprint import describe_operator, source_text
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
-from holdfast.flow.own import inner_function
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
 from holdfast.flow.policies import Policy, Snapshots
 
@@ -59,6 +58,7 @@ class Read:
     """A leaf of a prefix."""
 
     input: Input
+    feedback: bool = False  # whether its rows come back from a stage further on
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class StageSpec:
         return (OUT, *sorted(self.side_ports))
 
     @property
-    def cut_because(self) -> str:
-        """Why the flow was cut behind it."""
-        return "it keeps state" if self.operator else "a sink reads it"
+    def feedback(self) -> frozenset[Input]:
+        """The inputs whose rows come back to it."""
+        return frozenset(read.input for prefix in self.sides for read in _reads(prefix) if read.feedback)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
@@ -157,7 +157,7 @@ class SinkSpec:
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """A flow, cut: stages come after all that they read."""
+    """A flow, cut: stages come after all that they read, but for what is fed back to them."""
 
     name: str
     guarantee: str
@@ -167,6 +167,17 @@ class FlowPlan:
     sinks: tuple[SinkSpec, ...]
     groups: tuple[Group, ...]  # of stages, each in a worker process of its own
     replica: str | None  # the directory of the tier `replica`
+    loops: tuple[LoopSpec, ...] = ()  # what is fed back
+
+    @cached_property
+    def cycles(self) -> tuple[frozenset[str], ...]:
+        """The stages that lie on cycles: sets of stages of which each leads to each, in the order of the flow."""
+        reads = {s.name: {i.name for i in s.inputs if i.kind == "channel"} for s in self.stages}
+        return cycles.components(reads)
+
+    def cycle_of(self, stage: str) -> frozenset[str]:
+        """The cycle that a stage lies on; empty if it lies on none."""
+        return next((cycle for cycle in self.cycles if stage in cycle), frozenset())
 
     def group_of(self, stage: str) -> Group:
         """The group that a stage is in."""
@@ -221,6 +232,7 @@ def plan(flow: FlowDescription) -> FlowPlan:
             hint="End a stream with .to(hf.parquet('out/')).",
         )
     planned = _Planner(flow).run()
+    cycles.check(planned, [loop.name for loop in flow.loops])
     guarantee.check(planned)
     return planned
 
@@ -234,12 +246,14 @@ class _Planner:
         self.sources: dict[str, SourceDescription] = {}
         self.stages: list[StageSpec] = []
         self.positions = {node: i for i, node in enumerate(flow.stateful)}
+        self.closings: dict[nodes.Feedback, Node] = {}  # of the loops that were come to, in this order
 
     def run(self) -> FlowPlan:
         sinks = [
             SinkSpec(self._sink_name(node, port, i), *self._origin(node, port), description)
             for i, (node, port, description) in enumerate(self.flow.sinks)
         ]
+        loops = self._closed()
         kept = {node for node, port, _ in self.flow.sinks if port == QUARANTINE}
         kept_sources = {node.name for node in kept if isinstance(node, nodes.Source)}
         sinks += [
@@ -252,7 +266,15 @@ class _Planner:
             stage_made_by(node, self.cut, "recover")
         groups = groups_of(flow.placed, self.cut, names)
         facts = flow.name, flow.guarantee, flow.survives, self.sources
-        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica)
+        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica, loops)
+
+    def _closed(self) -> tuple[LoopSpec, ...]:
+        """Cut what closes loops, after what reads them; that may lead to further loops."""
+        found: list[LoopSpec] = []
+        while len(found) < len(self.closings):
+            loop, closing = list(self.closings.items())[len(found)]
+            found.append(LoopSpec(loop.name, self._stage(closing), loop.schema))
+        return tuple(found)
 
     def _sink_name(self, node: Node, port: str, position: int) -> str:
         if isinstance(node, nodes.Source) and port == QUARANTINE:
@@ -307,8 +329,8 @@ class _Planner:
         return self._inner(node), None
 
     def _prefix(self, node: Node) -> Prefix:
-        """A prefix reads the channel of a node that is a stage, and takes in any other."""
-        if node in self.positions:
+        """A prefix reads the channel of a node that keeps state or closes a loop, and takes in any other."""
+        if node in self.positions or node in self.flow.loops.values():
             return Read(Input("channel", self._stage(node), OUT))
         return self._inner(node)
 
@@ -317,6 +339,9 @@ class _Planner:
             case nodes.Source(name=name, description=description):
                 self.sources[name] = description
                 return Read(Input("source", name))
+            case nodes.Feedback():
+                closing = self.closings[node] = cycles.closing(self.flow.loops, node)
+                return Read(Input("channel", self._name(closing), OUT), feedback=True)
             case nodes.Transform(upstream=upstream, function=function):
                 return Apply(self._prefix(upstream), function)
             case nodes.Union(upstreams=upstreams):
@@ -333,7 +358,9 @@ class _Planner:
         order = list(
             dict.fromkeys(n for n, port, _ in self.flow.sinks if n not in self.positions and port == OUT)
         )
-        return f"rows-{order.index(node) + 1}"
+        if node in order:
+            return f"rows-{order.index(node) + 1}"
+        return f"{next(loop.name for loop, closing in self.flow.loops.items() if closing is node)}-feedback"
 
 
 def _quarantine_name(source: str) -> str:
@@ -353,13 +380,17 @@ def _kind(node: Node) -> str:
 
 
 def _leaves(prefix: Prefix) -> list[Input]:
+    return [read.input for read in _reads(prefix)]
+
+
+def _reads(prefix: Prefix) -> list[Read]:
     match prefix:
-        case Read(input=origin):
-            return [origin]
+        case Read():
+            return [prefix]
         case Apply(child=child):
-            return _leaves(child)
+            return _reads(child)
         case Concat(children=children):
-            return [leaf for child in children for leaf in _leaves(child)]
+            return [read for child in children for read in _reads(child)]
 
 
 def _untouched(prefix: Prefix, origin: Input) -> bool:
@@ -375,24 +406,7 @@ def _untouched(prefix: Prefix, origin: Input) -> bool:
 def _describe_stage(stage: StageSpec) -> str:
     ports = f" {sorted(stage.side_ports)}" if stage.side_ports else ""
     sides = " & ".join(_describe_prefix(prefix) for prefix in stage.sides)
-    return f"{sides} | {_describe_operator(stage.operator)}{ports}"
-
-
-def _describe_operator(operator: Stateful | None) -> str:
-    match operator:
-        case nodes.RunningAggregate():
-            return f"{operator.keys} {operator.aggregates}"
-        case nodes.WindowAggregate():
-            return f"{operator.keys} {operator.aggregates} {operator.window}"
-        case nodes.Dedup():
-            return f"{operator.ids} {operator.within_us} {operator.time}"
-        case nodes.OwnOperator():
-            what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
-            return f"{what} {operator.expire_us} {_source_text(inner_function(operator.function))}"
-        case nodes.Join():
-            return f"{operator.matching}"
-        case None:
-            return "rows"
+    return f"{sides} | {describe_operator(stage.operator)}{ports}"
 
 
 def _describe_prefix(prefix: Prefix) -> str:
@@ -400,15 +414,6 @@ def _describe_prefix(prefix: Prefix) -> str:
         case Read(input=origin):
             return origin.id
         case Apply(child=child, function=function):
-            return f"{_describe_prefix(child)} > {_source_text(function)}"
+            return f"{_describe_prefix(child)} > {source_text(function)}"
         case Concat(children=children):
             return f"[{', '.join(_describe_prefix(child) for child in children)}]"
-
-
-def _source_text(function: Callable[..., object]) -> str:
-    """The function as written, without indentation or comments on the way; its code where no source is at hand."""
-    try:
-        return re.sub(r"\s+", " ", inspect.getsource(function)).strip()
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(function))

@@ -278,9 +278,9 @@ def processed(tx: Connection, consumer: str, name: str) -> int:
 
 
 def unread_size(
-    tx: Connection, consumers: Iterable[str], stage: str, port: str, last: int
+    tx: Connection, consumers: Iterable[str], stage: str, port: str, last: int | None = None
 ) -> tuple[int, int]:
-    """Rows and bytes of a channel, up to an epoch, that its slowest consumer has not read."""
+    """Rows and bytes of a channel that its slowest consumer has not read; only up to an epoch, if one is named."""
     cursors, table = schema.cursors, schema.segments
     positions = tx.execute(
         sa.select(sa.func.min(cursors.c.processed)).where(
@@ -296,8 +296,8 @@ def unread_size(
             table.c.stage == stage,
             table.c.port == port,
             table.c.epoch >= positions,
-            table.c.epoch <= last,
             table.c.status == "live",
+            *([table.c.epoch <= last] if last is not None else []),
         )
     ).one()
     return int(found[0]), int(found[1])

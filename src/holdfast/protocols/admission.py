@@ -46,6 +46,16 @@ def admit(offers: Sequence[Offer], allowance: Allowance) -> int:
     return taken
 
 
+def keeps_out(rows: int, size: int) -> bool:
+    """Whether a cycle has so much on its way round that nothing from outside of it is taken."""
+    return rows > limits.CYCLE_ROWS_MAX or size > limits.CYCLE_BYTES_MAX
+
+
+def is_runaway(rows: int, size: int) -> bool:
+    """Whether a cycle has more on its way round than it may ever have."""
+    return rows > limits.CYCLE_ROWS_HARD_MAX or size > limits.CYCLE_BYTES_HARD_MAX
+
+
 def holds_back(unread_rows: int, unread_bytes: int) -> bool:
     """Whether a stage must wait for a consumer of its output."""
     return unread_rows > limits.UNREAD_ROWS_MAX or unread_bytes > limits.UNREAD_BYTES_MAX

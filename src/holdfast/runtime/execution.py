@@ -117,7 +117,9 @@ def _segment_files(rt: Runtime, origin: Input, plan: EpochPlan, scratch: Scratch
     start, stop = plan.ranges[origin.id]
     with rt.ledger.read() as tx:
         held = ledger_inputs.rows_written(tx, origin.name, origin.port, start, stop)
-        kept = {s.epoch: s.files for s in ledger_inputs.segments(tx, origin.name, origin.port, start, stop)}
+        segments = ledger_inputs.segments(tx, origin.name, origin.port, start, stop)
+    # In a cycle no stage is repaired before all that it reads: a replay makes what is lost there too.
+    kept = {s.epoch: s.files for s in segments if scratch is None or s.status == "live"}
     found: list[Json] = []
     for epoch in (epoch for epoch, rows in held.items() if rows):
         if epoch in kept:

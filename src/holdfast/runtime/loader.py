@@ -64,7 +64,7 @@ def ship_module_by_value(flow: FlowDescription) -> None:
 
 def _functions(flow: FlowDescription) -> list[object]:
     found: list[object] = []
-    todo = [node for node, _, _ in flow.sinks]
+    todo = [node for node, _, _ in flow.sinks] + [node for node in flow.loops.values() if node]
     seen: set[nodes.Node] = set()
     while todo:
         node = todo.pop()

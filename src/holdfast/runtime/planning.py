@@ -24,6 +24,7 @@ from holdfast.protocols.admission import Allowance, Offer, admit, holds_back
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
 from holdfast.protocols.watermark import InputClock, Timing, watermark
+from holdfast.runtime import cycles
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.region import ceilings, wants_marker
 from holdfast.sources.contract import InFiles
@@ -42,6 +43,7 @@ class _Taken:
     stop: int
     rows: int
     empty_until: int  # the first position that holds rows; `stop` if none does
+    kept_out: bool = False  # it may hold rows, and waits for a cycle
 
 
 def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
@@ -50,13 +52,24 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         if rt.region and ceilings(rt, tx, row) is None:
             return None
         body = rt.script.plan(tx, row)
-        return EpochPlan.from_json(body) if body and "skip" not in body else None
-    if any(_far_behind(rt, tx, reader, row, port) for reader, port in rt.plan.readers(stage.name)):
+        if body is None or "skip" in body or not cycles.reads_durable(rt, tx, stage, body["ranges"]):
+            return None
+        return EpochPlan.from_json(body)
+    cycles.check_bounded(rt, tx, stage)
+    if not _producers_known(rt, tx, stage) or any(
+        _far_behind(rt, tx, reader, row, port)
+        for reader, port in rt.plan.readers(stage.name)
+        if not cycles.is_fed_back(rt.plan, reader, stage.name, port)
+    ):
         return None
     bounds = ceilings(rt, tx, row)
     if bounds is None:
         return None
-    taken = {origin: _take(rt, tx, stage, origin, bounds.get(origin.id)) for origin in stage.spec.inputs}
+    kept_out = cycles.kept_out(rt, tx, stage)
+    taken = {
+        origin: _take(rt, tx, stage, origin, bounds.get(origin.id), origin in kept_out)
+        for origin in cycles.first_fed_back(stage)
+    }
     rows = sum(part.rows for part in taken.values())
     before = manifest_of(tx, row, row.head) or {}
     timing = stage.operator.timing if stage.operator else None
@@ -86,8 +99,10 @@ def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     row = stage_row(tx, stage.name)
     if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
         return True
-    body = rt.script.plan(tx, row) if rt.script.plans is not None else None
-    return body is not None and "skip" in body
+    if rt.script.plans is not None:
+        # What waits for a snapshot is the snapshot's to finish; what waits for rows to be durable is under way.
+        return rt.script.plan(tx, row) is not None and ceilings(rt, tx, row) is not None
+    return cycles.comes_back(rt, tx, stage)
 
 
 def is_timed(rt: Runtime, stage: BoundStage) -> bool:
@@ -121,7 +136,7 @@ def frontier_of_inputs(
     found = [
         _frontier(tx, origin, ranges[origin.id][1], "any")
         for origin in stage.spec.inputs
-        if origin.kind == "channel"
+        if origin.kind == "channel" and origin not in stage.spec.feedback
     ]
     known = [value for value in found if value is not None]
     return min(known) if known else None
@@ -134,9 +149,21 @@ def _far_behind(rt: Runtime, tx: sa.Connection, consumer: str, row: StageRow, po
     return holds_back(*ledger_inputs.unread_size(tx, [consumer], row.stage, port, last))
 
 
-def _take(rt: Runtime, tx: sa.Connection, stage: BoundStage, origin: Input, ceiling: int | None) -> _Taken:
+def _producers_known(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
+    """Whether the stages of other workers that a stage reads have been run at all."""
+    elsewhere = [i.name for i in stage.spec.inputs if i.kind == "channel" and i.name not in rt.own]
+    return not elsewhere or epochs.all_registered(tx, elsewhere)
+
+
+def _take(
+    rt: Runtime, tx: sa.Connection, stage: BoundStage, origin: Input, ceiling: int | None, kept_out: bool
+) -> _Taken:
     start, offers = _offers(tx, stage, origin)
+    if kept_out:
+        return _Taken(start, start, 0, start, kept_out=True)
     offers = offers if ceiling is None else offers[: max(0, ceiling - start)]
+    if origin in stage.spec.feedback:
+        offers = cycles.durable(rt, tx, origin, offers)
     taken = offers[: admit([Offer(unit.rows, unit.bytes) for unit in offers], _allowance(rt, origin))]
     empty = next((i for i, unit in enumerate(taken) if unit.rows), len(taken))
     return _Taken(start, start + len(taken), sum(unit.rows for unit in taken), start + empty)
@@ -159,9 +186,10 @@ def _watermark(
         InputClock(
             newest.get(feed.id),
             _frontier(tx, feed.input, taken[feed.input].empty_until, _column(stage, feed, timing)),
-            idle=taken[feed.input].rows == 0 and _idle(rt, tx, feed.input),
+            idle=not (taken[feed.input].rows or taken[feed.input].kept_out) and _idle(rt, tx, feed.input),
         )
         for feed in stage.spec.feeds
+        if feed.input not in stage.spec.feedback
     ]
     return watermark(before.get("watermark_us"), clocks, timing.late_us)
 
@@ -192,14 +220,28 @@ def _closing_watermark(
 
 
 def _ended(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
-    """Whether no producer of a stage will commit anything more."""
-    producers = [rt.stages[origin.name] for origin in stage.spec.inputs if origin.kind == "channel"]
-    return all(_settled(rt, tx, producer) and _ended(rt, tx, producer) for producer in producers)
+    """Whether no producer of a stage will commit anything more, but for what closes when the stage itself has closed."""
+    names = {o.name for o in stage.spec.inputs if o.kind == "channel" and o not in stage.spec.feedback}
+    producers = [rt.stages[name] for name in sorted(names)]
+    return _cycle_rests(rt, tx, stage) and all(
+        _settled(rt, tx, producer) and _ended(rt, tx, producer) for producer in producers
+    )
+
+
+def _cycle_rests(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
+    """Whether no stage of a cycle has an epoch under way or rows to read."""
+    members = [rt.stages[name] for name in rt.plan.cycle_of(stage.name)]
+    return all(
+        epochs.open_plan(tx, stage_row(tx, member.name)) is None
+        and not any(_rows(_offers(tx, member, origin)[1]) for origin in member.spec.inputs)
+        for member in members
+    )
 
 
 def _settled(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     row = stage_row(tx, stage.name)
-    return epochs.open_plan(tx, row) is None and next_plan(rt, tx, stage, row) is None
+    unfinished = epochs.open_plan(tx, row) is not None or cycles.comes_back(rt, tx, stage)
+    return not unfinished and next_plan(rt, tx, stage, row) is None
 
 
 def _idle(rt: Runtime, tx: sa.Connection, origin: Input) -> bool:
@@ -211,7 +253,11 @@ def _idle(rt: Runtime, tx: sa.Connection, origin: Input) -> bool:
     if epochs.open_plan(tx, stage_row(tx, producer.name)) is not None:
         return False
     offers = [(upstream, _offers(tx, producer, upstream)[1]) for upstream in producer.spec.inputs]
-    return all(not _rows(units) and _idle(rt, tx, upstream) for upstream, units in offers)
+    # What comes back is as silent as the rest of the cycle, once nothing of it is unread.
+    return all(
+        not _rows(units) and (upstream in producer.spec.feedback or _idle(rt, tx, upstream))
+        for upstream, units in offers
+    )
 
 
 def _rows(units: list[ledger_inputs.Unit]) -> int:

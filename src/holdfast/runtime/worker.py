@@ -368,7 +368,10 @@ class Worker:
 
     def _ship(self) -> bool:
         rt = self._rt
-        return any([ship(rt.ledger, rt.root, name, rt.generation, rt.route(name)) for name in rt.own])
+        shipped = any([ship(rt.ledger, rt.root, name, rt.generation, rt.route(name)) for name in rt.own])
+        if shipped and rt.plan.loops:
+            rt.alarm.ring()  # what is fed back may be read from here on
+        return shipped
 
     def _sweep(self) -> bool:
         rt = self._rt

@@ -18,6 +18,7 @@ from holdfast.flow.nodes import Dedup, Join, OwnOperator, RunningAggregate, Wind
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.feedback import check_closed, declared
 from holdfast.spark.keys import PREFIX
 from holdfast.spark.operators.aggregate import bind_aggregate
 from holdfast.spark.operators.contract import DirectOperator, Operator
@@ -67,9 +68,11 @@ def bind(
     schemas = {Input("source", name).id: schema for name, schema in sources.items()}
     aside = parse_schema(QUARANTINE, QUARANTINED)
     schemas |= {Input("source", name, QUARANTINE).id: aside for name in sources}
+    schemas |= declared(plan.loops)
     bound = []
     for spec in plan.stages:
         stage = _bind_stage(spark, spec, schemas, hash_bits, _reading(plan, spec))
+        check_closed(plan.loops, spec.name, stage.output)
         schemas[Input("channel", spec.name, "out").id] = stage.output
         bound.append(stage)
     return tuple(bound)
