@@ -7,17 +7,14 @@ the prefix of the stages that read it, where Spark optimises it together with th
 from __future__ import annotations
 
 import hashlib
-import inspect
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import guarantee, nodes
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
+from holdfast.flow.fingerprint import operator_text, source_text
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
-from holdfast.flow.own import inner_function
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
 from holdfast.flow.policies import Policy
 
@@ -167,6 +164,7 @@ class FlowPlan:
     sinks: tuple[SinkSpec, ...]
     groups: tuple[Group, ...]  # of stages, each in a worker process of its own
     replica: str | None  # the directory of the tier `replica`
+    tracker: str  # of substreams: "xor" or "punctuation"
 
     def group_of(self, stage: str) -> Group:
         """The group that a stage is in."""
@@ -235,7 +233,7 @@ class _Planner:
             stage_made_by(node, self.cut, "recover")
         groups = groups_of(flow.placed, self.cut, names)
         facts = flow.name, flow.guarantee, flow.survives, self.sources
-        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica)
+        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica, flow.tracker)
 
     def _sink_name(self, node: Node, port: str, position: int) -> str:
         if isinstance(node, nodes.Source) and port == QUARANTINE:
@@ -328,6 +326,8 @@ def _kind(node: Node) -> str:
             return "join"
         case nodes.OwnOperator():
             return "stateful"
+        case nodes.Substream():
+            return "substream"
         case _:
             return "aggregate"
 
@@ -355,24 +355,7 @@ def _untouched(prefix: Prefix, origin: Input) -> bool:
 def _describe_stage(stage: StageSpec) -> str:
     ports = f" {sorted(stage.side_ports)}" if stage.side_ports else ""
     sides = " & ".join(_describe_prefix(prefix) for prefix in stage.sides)
-    return f"{sides} | {_describe_operator(stage.operator)}{ports}"
-
-
-def _describe_operator(operator: Stateful | None) -> str:
-    match operator:
-        case nodes.RunningAggregate():
-            return f"{operator.keys} {operator.aggregates}"
-        case nodes.WindowAggregate():
-            return f"{operator.keys} {operator.aggregates} {operator.window}"
-        case nodes.Dedup():
-            return f"{operator.ids} {operator.within_us} {operator.time}"
-        case nodes.OwnOperator():
-            what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
-            return f"{what} {operator.expire_us} {_source_text(inner_function(operator.function))}"
-        case nodes.Join():
-            return f"{operator.matching}"
-        case None:
-            return "rows"
+    return f"{sides} | {operator_text(stage.operator)}{ports}"
 
 
 def _describe_prefix(prefix: Prefix) -> str:
@@ -380,15 +363,6 @@ def _describe_prefix(prefix: Prefix) -> str:
         case Read(input=origin):
             return origin.id
         case Apply(child=child, function=function):
-            return f"{_describe_prefix(child)} > {_source_text(function)}"
+            return f"{_describe_prefix(child)} > {source_text(function)}"
         case Concat(children=children):
             return f"[{', '.join(_describe_prefix(child) for child in children)}]"
-
-
-def _source_text(function: Callable[..., object]) -> str:
-    """The function as written, without indentation or comments on the way; its code where no source is at hand."""
-    try:
-        return re.sub(r"\s+", " ", inspect.getsource(function)).strip()
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(function))

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from holdfast.core import limits
 from holdfast.core.json import Json
-from holdfast.flow.flow import WINDOW_END
 from holdfast.flow.planner import Feed, Input, SinkSpec
+from holdfast.flow.windows import WINDOW_END
 from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row

@@ -16,9 +16,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import WINDOW_END, WINDOW_START
 from holdfast.flow.nodes import WindowAggregate
-from holdfast.flow.windows import Sliding
+from holdfast.flow.windows import WINDOW_END, WINDOW_START, Sliding
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, placed, quoted
