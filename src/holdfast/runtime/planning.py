@@ -1,7 +1,7 @@
 """Makes a stage's next plan: takes what the inputs offer, within bounds, and fixes the shape of the job.
 
-A plan is made when there are rows to read, or when the watermark has passed the end of a window that is still
-open: such an epoch reads nothing and only closes.
+A plan is made when there are rows to read, when the watermark has passed the end of a window that is still open, or when
+a substream ends here: such an epoch reads nothing and only closes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
 from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.substreams import brings_ends, ends_now, holds_labels, last_end_us
 from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
+from holdfast.spark.labels import labelling_of_stage
 
 # Positions that one look at an input considers; an epoch that could take more takes them next time.
 _OFFERS_MAX = 1_000
@@ -57,14 +59,22 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
     timing = stage.operator.timing if stage.operator else None
     now_ms = time.time_ns() // 1_000_000
     reached = _watermark(rt, tx, stage, timing, taken, before, now_ms) if timing else None
-    if rows == 0:
+    ranges = {origin.id: (part.start, part.stop) for origin, part in taken.items()}
+    if _is_drained(rt, tx, stage, rows):
+        # What is closed then is closed for good: rows of these windows are late from now on.
+        last = last_end_us(rt, tx, stage)
+        reached = reached if last is None else max(last, reached or last)
+        ends = ends_now(rt, tx, stage, row, reached, drained=True)
+    else:
+        ends = ends_now(rt, tx, stage, row, reached, drained=False)
+    if rows == 0 and not ends and not brings_ends(rt, tx, stage, ranges):
         if timing is None or not timing.emits_at_close:
             return None
         reached = _closing_watermark(rt, tx, stage, row, timing, reached, before)
         if reached is None:
             return None
     return EpochPlan(
-        {origin.id: (part.start, part.stop) for origin, part in taken.items()},
+        ranges,
         rows,
         tuple(even_boundaries(rt.tasks)),
         aggregates_first(before.get("rows_in", 0), before.get("keys", 0) or limits.EPOCH_ROWS_MAX),
@@ -73,6 +83,7 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         reached,
         timing.floor(before.get("watermark_us")) if timing else None,
         rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
+        ends,
     )
 
 
@@ -88,7 +99,7 @@ def is_timed(rt: Runtime, stage: BoundStage) -> bool:
     """Whether the clock alone can bring a stage work: a source that falls silent, keys that expire."""
     timing = stage.operator.timing if stage.operator else None
     silent = any(source.idle_after_us is not None for source in rt.plan.sources.values())
-    return timing is not None and (silent or not timing.columns)
+    return timing is not None and (silent or (not timing.columns and timing.emits_at_close))
 
 
 def is_behind(tx: sa.Connection, sink: SinkSpec) -> bool:
@@ -180,6 +191,12 @@ def _closing_watermark(
     return reached if min(buckets) <= timing.closing(reached) else None
 
 
+def _is_drained(rt: Runtime, tx: sa.Connection, stage: BoundStage, rows: int) -> bool:
+    """Whether a source of labels has nothing to read, and is not going to have."""
+    is_source = labelling_of_stage(stage) is not None
+    return is_source and rows == 0 and rt.draining.is_set() and _ended(rt, tx, stage)
+
+
 def _ended(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     """Whether no producer of a stage will commit anything more."""
     producers = [rt.stages[origin.name] for origin in stage.spec.inputs if origin.kind == "channel"]
@@ -188,7 +205,9 @@ def _ended(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
 
 def _settled(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     row = stage_row(tx, stage.name)
-    return epochs.open_plan(tx, row) is None and next_plan(rt, tx, stage, row) is None
+    if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
+        return False
+    return not holds_labels(rt, tx, stage)
 
 
 def _idle(rt: Runtime, tx: sa.Connection, origin: Input) -> bool:
