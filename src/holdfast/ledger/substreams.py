@@ -8,7 +8,6 @@ rows may come again is up to its sources.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,17 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from holdfast.core import limits
-from holdfast.core.errors import FlowError, HoldfastError, StateSchemaError
+from holdfast.core.errors import HoldfastError, StateSchemaError
 from holdfast.core.json import Json
 from holdfast.flow.substreams import PUNCTUATION
-from holdfast.ledger import schema
+from holdfast.ledger import schema, substream_account
 from holdfast.protocols.message_numbers import Tally, merged
 from holdfast.protocols.punctuation import Punctuations
 from holdfast.protocols.substreams import Change, Graph, Node, Report, Stage, Substreams, Verdict
 from holdfast.protocols.tracker import Tracker, shard_of, split
 
 SINK = "sink:"
-_KNOWN_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def apply_report(tx: Connection, scope: str, report: Report) -> None:
             continue
         if verdict is Verdict.EARLY:
             raise _missing(part)
-        _note(tx, scope, tracker, [change.label for change in part.changes])
+        substream_account.note(tx, scope, tracker, [change.label for change in part.changes])
         _store(tx, scope, shard, tracker, new=bodies[shard] is None)
 
 
@@ -160,7 +158,7 @@ def rebuilt(tx: Connection, scope: str, base: Mapping[int, Json], spans: Mapping
     For whoever returns to an older point: reports of epochs outside the spans are undone. Reports of different nodes
     may come in any order, so those of one node are applied after those of another.
     """
-    shards, labels = schema.substream_shards, schema.substreams
+    shards = schema.substream_shards
     terms = _terms(tx, scope)
     tx.execute(sa.delete(shards).where(shards.c.scope == scope))
     for shard, body in base.items():
@@ -172,12 +170,7 @@ def rebuilt(tx: Connection, scope: str, base: Mapping[int, Json], spans: Mapping
             else:
                 _apply_manifest(tx, scope, node, span.branch, epoch)
     still = {label for tracker in trackers(tx, scope) for label in tracker.open_labels()}
-    known = set(tx.execute(sa.select(labels.c.label).where(labels.c.scope == scope)).scalars())
-    _reopen(tx, scope, sorted(still & known))
-    mine = (labels.c.scope == scope, labels.c.ended_ms.is_(None))
-    open_now = set(tx.execute(sa.select(labels.c.label).where(*mine)).scalars())
-    for label in sorted(open_now - still):
-        tx.execute(sa.delete(labels).where(labels.c.scope == scope, labels.c.label == label))
+    substream_account.undo(tx, scope, still)
 
 
 def _apply_manifest(tx: Connection, scope: str, stage: str, branch: int, epoch: int) -> None:
@@ -203,10 +196,7 @@ def _stages(graph: Mapping[str, Sequence[str]]) -> Json:
 
 def _refuse_change(tx: Connection, scope: str, of_stages: bool) -> None:
     """Sinks may come and go while nothing is open; a stage would read labelled rows that nobody sent to it."""
-    table = schema.substreams
-    mine = (table.c.scope == scope, table.c.ended_ms.is_(None))
-    still_open = tx.execute(sa.select(sa.func.count()).where(*mine)).scalar_one()
-    begun = tx.execute(sa.select(sa.func.count()).where(table.c.scope == scope)).scalar_one()
+    still_open, begun = substream_account.numbers(tx, scope)
     if still_open or (of_stages and begun):
         raise StateSchemaError(
             f"the stages and sinks that substreams pass behind {scope!r}, or their tracker, have changed"
@@ -255,69 +245,6 @@ def _waiting(tracker: Substreams) -> Json:
             due.setdefault(node.stage, []).append(label)
         held.update(node.stage for node in why.holders)
     return {"due": due, "held": sorted(held)}
-
-
-def _note(tx: Connection, scope: str, tracker: Substreams, labels: Sequence[str]) -> None:
-    """Keep the account of open and ended substreams in step with the tracker."""
-    table, now_ms = schema.substreams, time.time_ns() // 1_000_000
-    ended = [label for label in labels if tracker.ended(label)]
-    known = _known(tx, scope, labels)
-    new = [label for label in labels if label not in known]
-    rows = [{"scope": scope, "label": label, "since_ms": now_ms, "ended_ms": None} for label in new]
-    if rows:
-        tx.execute(sa.insert(table), rows)
-        _check_room(tx, scope)
-    again = [label for label in labels if known.get(label) is not None]
-    for label in again:
-        mine = (table.c.scope == scope, table.c.label == label)
-        tx.execute(sa.update(table).where(*mine).values(since_ms=now_ms, ended_ms=None))
-    for label in ended:
-        tracker.forget(label)
-        mine = (table.c.scope == scope, table.c.label == label)
-        tx.execute(sa.update(table).where(*mine).values(ended_ms=now_ms))
-    if ended:
-        _forget_oldest(tx, scope)
-
-
-def _known(tx: Connection, scope: str, labels: Sequence[str]) -> dict[str, int | None]:
-    """Of labels that were seen before, when they ended."""
-    table = schema.substreams
-    found: dict[str, int | None] = {}
-    for start in range(0, len(labels), _KNOWN_AT_ONCE):
-        part = labels[start : start + _KNOWN_AT_ONCE]
-        mine = (table.c.scope == scope, table.c.label.in_(part))
-        found |= {
-            label: at for label, at in tx.execute(sa.select(table.c.label, table.c.ended_ms).where(*mine))
-        }
-    return found
-
-
-def _reopen(tx: Connection, scope: str, labels: Sequence[str]) -> None:
-    table = schema.substreams
-    for start in range(0, len(labels), _KNOWN_AT_ONCE):
-        mine = (table.c.scope == scope, table.c.label.in_(labels[start : start + _KNOWN_AT_ONCE]))
-        tx.execute(sa.update(table).where(*mine).values(ended_ms=None))
-
-
-def _check_room(tx: Connection, scope: str) -> None:
-    table = schema.substreams
-    mine = (table.c.scope == scope, table.c.ended_ms.is_(None))
-    number = tx.execute(sa.select(sa.func.count()).where(*mine)).scalar_one()
-    if number > limits.SUBSTREAMS_OPEN_MAX:
-        raise FlowError(
-            f"{number:,} substreams are open, more than {limits.SUBSTREAMS_OPEN_MAX:,}",
-            operation="track substreams",
-            stage=scope,
-            hint="`holdfast substreams --open` says what they wait for. Label coarser things, or close labels earlier.",
-        )
-
-
-def _forget_oldest(tx: Connection, scope: str) -> None:
-    table = schema.substreams
-    mine = (table.c.scope == scope, table.c.ended_ms.is_not(None))
-    newest_first = (table.c.ended_ms.desc(), table.c.label)
-    old = sa.select(table.c.label).where(*mine).order_by(*newest_first).offset(limits.SUBSTREAMS_ENDED_MAX)
-    tx.execute(sa.delete(table).where(*mine, table.c.label.in_(old)))
 
 
 def _missing(report: Report) -> HoldfastError:

@@ -17,6 +17,7 @@ from holdfast.interfaces.cli import (
     run,
     state,
     status,
+    substreams,
     verify,
     workers,
 )
@@ -35,6 +36,7 @@ app.command("workers")(workers.workers)
 app.command("failover")(failover.failover)
 app.command("epochs")(epochs.epochs)
 app.command("state")(state.state)
+app.command("substreams")(substreams.substreams)
 app.command("verify")(verify.verify)
 app.add_typer(benchmarks.app, name="bench")
 
