@@ -193,7 +193,7 @@ def test_windows_of_a_substream_hold_it_until_they_close(
             assert False in substreams(home / "work").values()
             flow.run(home / "work", until_idle=True, drain=True, spark=spark, tasks=2)
         assert set(substreams(home / "work").values()) == {True}
-        assert len(witness.seen) == 4
+        assert witness.seen.keys() == substreams(home / "work").keys()
         witness.check()
 
 
@@ -292,5 +292,4 @@ def test_what_is_open_keeps_the_flow_as_it_is(spark: SparkSession, tmp_path: Pat
         flow(2).run(tmp_path / "work", until_idle=True, spark=spark, tasks=1)
     flow(1).run(tmp_path / "work", drain=True, spark=spark, tasks=1)
     with pytest.raises(StateSchemaError, match="or their tracker"):
-        flow(2, "punctuation").run(tmp_path / "work", until_idle=True, spark=spark, tasks=1)
-    flow(2).run(tmp_path / "work", drain=True, spark=spark, tasks=1)
+        flow(1, "punctuation").run(tmp_path / "work", until_idle=True, spark=spark, tasks=1)

@@ -246,6 +246,17 @@ def test_stages_and_trackers_do_not_change_under_substreams(ledger: Ledger) -> N
             substreams.register_scope(tx, "in", tracker, graph)
 
 
+def test_a_sink_may_come_when_nothing_is_open(ledger: Ledger) -> None:
+    stand = Stand(ledger)
+    through(stand, "monday")
+    stand.publish(0)
+    stand.publish(1)
+    with ledger.write(stand.generation) as tx:
+        substreams.register_scope(tx, "in", XOR, Graph({**GRAPH.stages, "sink:more": Stage(("in",))}))
+    with pytest.raises(StateSchemaError, match="0 are open"), ledger.write(stand.generation) as tx:
+        substreams.register_scope(tx, "in", XOR, Graph({**GRAPH.stages, "third": Stage(("in",))}))
+
+
 def test_the_list_says_what_open_substreams_wait_for(ledger: Ledger, tmp_path: Path) -> None:
     stand = Stand(ledger)
     through(stand, "monday")
