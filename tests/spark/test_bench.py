@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.bench import dedup, growth, join, policies, recovery, state, windows
+from holdfast.bench import dedup, growth, join, policies, recovery, state, tracker, windows
 
 
 def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
@@ -86,3 +86,12 @@ def test_recovery_kills_a_primary_and_times_its_successor(tmp_path: Path) -> Non
     assert 0 < kill["detection_s"] < kill["first_epoch_s"] < kill["gap_s"]
     assert found["figures"]["warm_first_epoch_s"] == kill["first_epoch_s"]
     assert list((tmp_path / "data").iterdir()) == [], "the scratch directory should be gone"
+
+
+def test_tracker_counts_what_real_flows_write(spark: SparkSession, tmp_path: Path) -> None:
+    tracker.run(tmp_path / "tracker.json", quick=True, spark=spark)
+    found = json.loads((tmp_path / "tracker.json").read_text())
+    flows = {run["tracker"]: run for run in found["runs"] if run["measured"] == "flow"}
+    assert {run["substreams"] for run in flows.values()} == {4}
+    # Punctuations are a label's first row, its end at three nodes, and that it was read; reports come with every epoch.
+    assert flows["punctuation"]["changes"] == 4 * 4 < flows["xor"]["changes"]
