@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.bench import dedup, growth, join, policies, recovery, snapshots, state, windows
+from holdfast.bench import dedup, growth, join, policies, recovery, snapshots, state, tracker, windows
 
 
 def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
@@ -97,3 +97,12 @@ def test_snapshots_are_compared_by_mode_with_epochs_queued_and_as_the_state_grow
     queues = {run["mode"]: run for run in found["runs"] if run["measured"] == "queue"}
     assert queues["aligned"]["in_flight"] == 0 < queues["unaligned"]["in_flight"]
     assert len([run for run in found["runs"] if run["measured"] == "state"]) == 8
+
+
+def test_tracker_counts_what_real_flows_write(spark: SparkSession, tmp_path: Path) -> None:
+    tracker.run(tmp_path / "tracker.json", quick=True, spark=spark)
+    found = json.loads((tmp_path / "tracker.json").read_text())
+    flows = {run["tracker"]: run for run in found["runs"] if run["measured"] == "flow"}
+    assert {run["substreams"] for run in flows.values()} == {4}
+    # Punctuations are a label's first row, its end at three nodes, and that it was read; reports come with every epoch.
+    assert flows["punctuation"]["changes"] == 4 * 4 < flows["xor"]["changes"]

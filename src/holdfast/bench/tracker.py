@@ -1,29 +1,36 @@
 """`holdfast bench tracker`: what it takes to know that a substream has ended, by punctuations and by the XOR tracker.
 
 Messages and bytes for K substreams and P nodes, in the task-to-task model of `tracker_traffic.py`, with P up to a
-thousand. The protocols' own code sends every message that is counted, so the counts are exact and the same in every
-run: figures have no spread. They say nothing about time.
+thousand; and what real flows write (`tracker_flows.py`), with as many tasks as two cores hold. The protocols' own code
+sends every message that is counted in the first, so the counts are exact and the same in every run: figures have no
+spread. They say nothing about time.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from holdfast.bench import tracker_picture, tracker_traffic
+from holdfast.bench import tracker_flows, tracker_picture, tracker_traffic
 from holdfast.bench.report import Bar, Figure, Report, wide_console
 from holdfast.bench.tracker_traffic import Traffic
+from holdfast.spark.session import make_session
 
 BARS = {
     "tracker_linear_r2": Bar("at least", 0.99),
     "punctuation_over_tracker_p100": Bar("at least", 20.0),
 }
+
+# Tasks a stage of the real flows.
+TASKS = (1, 2, 4, 8)
+QUICK_TASKS = (1,)
 
 NODES = (2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 COMPARED_AT = 100
@@ -39,23 +46,49 @@ def run(
     *,
     nodes: Sequence[int] = NODES,
     substreams: int = 3,
+    tasks: Sequence[int] | None = None,
+    spark: SparkSession | None = None,
     quick: bool = False,
 ) -> Report:
     """Count, print the table and, if told where, write JSON and plot. `quick` only shows that it all runs."""
     if quick:
         nodes, substreams = (2, 10, COMPARED_AT), 1
-    parameters = {"nodes": list(nodes), "substreams": substreams, "epochs": list(EPOCHS), "quick": quick}
+    if tasks is None:
+        tasks = QUICK_TASKS if quick else TASKS
+    parameters = {
+        "nodes": list(nodes),
+        "substreams": substreams,
+        "epochs": list(EPOCHS),
+        "tasks": list(tasks),
+        "quick": quick,
+    }
     report = Report("tracker", 0, parameters, bars={} if quick else BARS)
     found = list(tracker_traffic.simulated(nodes, substreams, EPOCHS))
     report.figures += figures_of(found)
     report.runs += [{"measured": "simulation", **asdict(traffic)} for traffic in found]
     wide_console().print(traffic_table(found))
+    flows = list(_measured(tasks, spark))
+    report.runs += [{"measured": "flow", **asdict(one)} for one in flows]
+    if flows:
+        wide_console().print(tracker_flows.table_of(flows))
     report.show()
     if json_path:
         report.write(json_path)
     if svg_path:
         svg_path.write_text(tracker_picture.drawn(series_of(found)), encoding="utf-8")
     return report
+
+
+def _measured(tasks: Sequence[int], spark: SparkSession | None) -> Iterator[tracker_flows.Written]:
+    if tasks and spark is None:
+        own = make_session("bench-tracker", "local[2]", {})
+        try:
+            yield from tracker_flows.measured(own, tasks)
+        finally:
+            own.stop()
+    elif tasks:
+        assert spark is not None
+        yield from tracker_flows.measured(spark, tasks)
 
 
 def series_of(found: Sequence[Traffic]) -> Mapping[str, list[Traffic]]:

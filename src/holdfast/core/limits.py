@@ -64,6 +64,22 @@ EXPIRY_SLICES = 4
 JOIN_SLICES = 4
 JOIN_SLICE_US_MIN = 1_000_000
 
+# Labels that a task's rows of one epoch may have on one port: all of them stand in the manifest.
+LABELS_PER_SEGMENT_MAX = 10_000
+
+# Parts of a tracker's state, each a row of the ledger with the labels of its share: a commit reads and writes those
+# whose labels its epoch touched.
+SUBSTREAM_SHARDS = 16
+
+# Substreams that may be open at a time: what tracks them is read and written in whole shards.
+SUBSTREAMS_OPEN_MAX = 100_000
+
+# Substreams whose end is remembered, the newest.
+SUBSTREAMS_ENDED_MAX = 10_000
+
+# Substreams that one epoch may end: their labels stand in its plan.
+ENDS_PER_EPOCH_MAX = 10_000
+
 # How often an epoch is prepared that a target loses before it can be committed.
 SINK_TRIES_MAX = 3
 

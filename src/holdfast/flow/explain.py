@@ -15,6 +15,7 @@ def explain(plan: FlowPlan) -> Json:
         "guarantee": plan.guarantee,
         "survives": plan.survives,
         "replica": plan.replica,
+        "tracker": plan.tracker,
         "groups": [{"name": group.name, "stages": list(group.stages)} for group in plan.groups],
         "sources": [
             {

@@ -11,17 +11,21 @@ from holdfast.flow.nodes import Stateful
 from holdfast.flow.own import inner_function
 
 
-def describe_operator(operator: Stateful | None) -> str:
+def operator_text(operator: Stateful | None) -> str:
+    """An operator in words that change when it does."""
     match operator:
         case nodes.RunningAggregate():
-            return f"{operator.keys} {operator.aggregates}"
+            return f"{operator.keys} {operator.aggregates}{' at the end' if operator.at_end else ''}"
         case nodes.WindowAggregate():
             return f"{operator.keys} {operator.aggregates} {operator.window}"
         case nodes.Dedup():
             return f"{operator.ids} {operator.within_us} {operator.time}"
         case nodes.OwnOperator():
             what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
-            return f"{what} {operator.expire_us} {source_text(inner_function(operator.function))}"
+            final = f" {source_text(operator.on_end)}" if operator.on_end else ""
+            return f"{what} {operator.expire_us} {source_text(inner_function(operator.function))}{final}"
+        case nodes.Substream():
+            return f"{operator.labelling} {operator.time}"
         case nodes.Join():
             return f"{operator.matching}"
         case None:

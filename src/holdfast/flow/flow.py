@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.core.duration import microseconds
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
-from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.door import dedup_at_the_door
 from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.grouped import GroupedStream
 from holdfast.flow.joins import SIDES, matching_of
-from holdfast.flow.own import EachKey
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
-from holdfast.flow.windows import Window, event_time, window_of
+from holdfast.flow.stateful import own_operator
+from holdfast.flow.substreams import TRACKERS, XOR, labelling_of, waits_for_end
+from holdfast.flow.windows import event_time
 
 if TYPE_CHECKING:
     from holdfast.flow.feedback import FeedbackStream
     from holdfast.flow.nodes import Node, Stateful, Transformation
-    from holdfast.flow.own import Update
+    from holdfast.flow.own import Final, Update
 
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
 SURVIVES = tuple(TIER_THAT_SURVIVES)
 
 # A stage's ports: its results, rows that came too late, rows from too far in the future.
 OUT, LATE, QUARANTINE = "out", "late", "quarantine"
-
-WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -66,11 +65,13 @@ class FlowDescription:
         survives: str = "power",
         recover: Policy | None = None,
         replica: str | None = None,
+        tracker: str = XOR,
     ) -> None:
         self.name = check_name(name, "flow")
         for option, value, choices in (
             ("guarantee", guarantee, GUARANTEES),
             ("survives", survives, SURVIVES),
+            ("tracker", tracker, TRACKERS),
         ):
             if value not in choices:
                 raise PlanError(
@@ -85,6 +86,7 @@ class FlowDescription:
         self.guarantee = guarantee
         self.survives = survives
         self.replica = replica
+        self.tracker = tracker
         self.default_policy = default_policy(survives) if recover is None else check_policy(recover)
         self.policies: dict[Node, Policy] = {}
         self.placed: list[tuple[str, Node | str]] = []
@@ -161,13 +163,17 @@ class Stream:
             raise PlanError("a union takes streams of one flow", operation="describe")
         return Stream(self.flow, nodes.Union((self.node, *(other.node for other in others))))
 
-    def group_by(self, *keys: str) -> GroupedStream:
-        """Group rows by key columns; null is a key like any other."""
+    def group_by(self, *keys: str, emit: str = "updates") -> GroupedStream:
+        """Group rows by key columns; null is a key like any other.
+
+        `emit="updates"` gives a key in every epoch that changes it. `emit="end"`, for keys with `"substream"` among
+        them, gives each once, when its substream has ended.
+        """
         if not keys:
             raise PlanError("group_by needs at least one column", operation="describe")
         if len(set(keys)) != len(keys):
             raise PlanError(f"group_by names a column twice: {', '.join(keys)}", operation="describe")
-        return GroupedStream(self, keys)
+        return GroupedStream(self, keys, at_end=waits_for_end(keys, emit))
 
     def named(self, name: str) -> Stream:
         """Name the stage that makes this stream: its state is found again under this name."""
@@ -201,6 +207,27 @@ class Stream:
         node = nodes.Dedup(self.node, ids, within_us, event_time(time, within_us, max_ahead))
         return self._stateful(node)
 
+    def substream(
+        self,
+        *,
+        by: str | None = None,
+        closed_when: str | None = None,
+        remember: str | None = None,
+        time: str | None = None,
+        every: str | None = None,
+        late: str | None = None,
+        max_ahead: str | None = None,
+    ) -> Stream:
+        """Label every row with a substream, in a column of that name; Holdfast knows when one has ended.
+
+        With `time` and `every` the label is the start of the window of event time that the row is in, after the SQL
+        expression `by` if there is one; the window's end closes it, when the watermark reaches it. Without `time` the
+        label is `by`, and the epoch with a row for which the SQL expression `closed_when` is true closes it; rows that
+        come for it within `remember` ("7 days") after that are late. Draining closes all. Rows without a label are late.
+        """
+        labelling, judged = labelling_of(by, time, every, late, closed_when, remember, max_ahead)
+        return self._stateful(nodes.Substream(self.node, labelling, judged))
+
     def stateful(
         self,
         function: Update,
@@ -213,6 +240,7 @@ class Stream:
         order_by: str | Sequence[str] = (),
         expire_after: str | None = None,
         max_ahead: str | None = None,
+        on_end: Final | None = None,
     ) -> Stream:
         """Run a function of your own on the rows of an epoch and the state of their keys.
 
@@ -220,30 +248,12 @@ class Stream:
         the epoch's rows, by key and then by `order_by`, and the state that those keys have, with the columns of `by`
         and of `state`. It returns the state of those keys, and rows with the columns of `output`. Keys that it leaves
         out of the state are deleted. A key expires when nothing of it came for `expire_after`, by the event time
-        `time`, or without one by the clock; `context.expired` shows those that did. `hf.each_key` makes such a
-        function of one that treats a key at a time, slowly.
+        `time`, or without one by the clock; `context.expired` shows those that did. `on_end(state, context) -> output`
+        is given the state of the keys of a substream that has ended, once, and they are deleted; `"substream"` is then
+        in `by`. `hf.each_key` makes such a function of one that treats a key at a time, slowly.
         """
-        if not callable(function):
-            raise PlanError(f"stateful needs a function, not {function!r}", operation="describe")
-        keys = (by,) if isinstance(by, str) else tuple(by)
-        if not keys or len(set(keys)) != len(keys):
-            raise PlanError(f"stateful needs key columns, each once, not by={by!r}", operation="describe")
-        if isinstance(function, EachKey) and function.by != keys:
-            raise PlanError(
-                f"each_key is by {', '.join(function.by)}, and stateful by {', '.join(keys)}",
-                operation="describe",
-            )
-        if time is None and max_ahead is not None:
-            raise PlanError("max_ahead= needs time=", operation="describe")
-        node = nodes.OwnOperator(
-            self.node,
-            function,
-            keys,
-            state,
-            output,
-            event_time(time, microseconds(late, "late", zero=True), max_ahead) if time else None,
-            (order_by,) if isinstance(order_by, str) else tuple(order_by),
-            None if expire_after is None else microseconds(expire_after, "expire_after"),
+        node = own_operator(
+            self.node, function, by, state, output, time, late, order_by, expire_after, max_ahead, on_end
         )
         return self._stateful(node)
 
@@ -271,7 +281,7 @@ class Stream:
         return self._stateful(nodes.Join(self.node, right.node, matching))
 
     def late_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
-        """Send rows that came too late, and rows without an event time, to a sink with all their columns.
+        """Send rows that came too late, and rows without an event time or a label, to a sink with all their columns.
 
         The two sides of a join have different columns, so there `side` is "left" or "right".
         """
@@ -291,13 +301,13 @@ class Stream:
 
     def _side(self, port: str, sink: SinkDescription, side: str | None) -> Stream:
         time = nodes.time_of(self.node)
-        if time is None:
+        if time is None and not (port == LATE and isinstance(self.node, nodes.Substream)):
             raise PlanError(
                 f"this stream has no port {port!r}: what makes it does not judge event time",
                 operation="describe",
-                hint="Call it right behind a window's agg, a dedup, a join, or a stateful with time=.",
+                hint="Call it right behind a window's agg, a dedup, a join, a substream, or a stateful with time=.",
             )
-        if port == QUARANTINE and time.max_ahead_us is None:
+        if port == QUARANTINE and (time is None or time.max_ahead_us is None):
             raise PlanError(
                 "nothing is quarantined here: there is no max_ahead",
                 operation="describe",
@@ -326,61 +336,3 @@ class Stream:
     def _stateful(self, node: Stateful) -> Stream:
         self.flow.stateful.append(node)
         return Stream(self.flow, node)
-
-
-@dataclass(frozen=True, eq=False)
-class GroupedStream:
-    """A stream with keys, waiting to be told what to compute per key."""
-
-    stream: Stream
-    keys: tuple[str, ...]
-    windows: Window | None = None
-
-    def window(
-        self,
-        time: str,
-        *,
-        tumbling: str | None = None,
-        sliding: tuple[str, str] | None = None,
-        session: str | None = None,
-        late: str = "0 seconds",
-        emit: str = "final",
-        max_ahead: str | None = None,
-    ) -> GroupedStream:
-        """Aggregate per window of event time. A window is final when the watermark reaches its end.
-
-        `late` is how far behind the newest row the watermark stays. `emit="final"` gives each window once,
-        `"updates"` gives it in every epoch that changes it. `max_ahead` quarantines rows that lie further in
-        the future of the clock: one of them would otherwise close every window before it.
-        """
-        for name in (WINDOW_START, WINDOW_END):
-            if name in self.keys:
-                raise PlanError(
-                    f"the key {name!r} has the name of a column of the window's output",
-                    operation="describe",
-                    hint="Rename it in a transform before.",
-                )
-        return replace(self, windows=window_of(time, tumbling, sliding, session, late, emit, max_ahead))
-
-    def agg(self, **aggregates: Aggregate) -> Stream:
-        """Keep aggregates per key, or per key and window.
-
-        Without a window, each epoch emits the keys it changed, with their new values.
-        """
-        if not aggregates:
-            raise PlanError("agg needs at least one aggregate, such as n=hf.count()", operation="describe")
-        for name, aggregate in aggregates.items():
-            if not isinstance(aggregate, Aggregate):
-                raise PlanError(
-                    f"agg({name}=...) is {aggregate!r}, not an aggregate",
-                    operation="describe",
-                    hint="Use hf.count, hf.sum, hf.min, hf.max, hf.avg, hf.first, hf.last and the like.",
-                )
-            if name in self.keys:
-                raise PlanError(f"agg({name}=...) has the name of a key", operation="describe")
-            if self.windows and name in (WINDOW_START, WINDOW_END):
-                raise PlanError(f"agg({name}=...) has the name of a window column", operation="describe")
-        upstream, computed = self.stream.node, tuple(aggregates.items())
-        if self.windows is None:
-            return self.stream._stateful(nodes.RunningAggregate(upstream, self.keys, computed))
-        return self.stream._stateful(nodes.WindowAggregate(upstream, self.keys, computed, self.windows))

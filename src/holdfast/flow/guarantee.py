@@ -103,6 +103,11 @@ def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objectio
     fed_back = cycles.objection(planned, stage, policy)
     if fed_back is not None:
         return _Objection(*fed_back)
+    if policy.resume is Resume.SKIP and _remembers_labels(stage.operator):
+        return _Objection(
+            "it would forget which substreams it has closed, and send rows on under them",
+            'label by event time: .substream(time="ts", every="1 hour")',
+        )
     if policy.resume is Resume.REBUILD:
         return _objection_to_rebuilding(planned, stage)
     needed = TIER_THAT_SURVIVES[planned.survives]
@@ -152,6 +157,10 @@ def _check_cycle(planned: FlowPlan, cycle: frozenset[str]) -> None:
         )
 
 
+def _remembers_labels(operator: Stateful | None) -> bool:
+    return isinstance(operator, nodes.Substream) and operator.time is None
+
+
 def _survived_by(policy: Policy) -> str:
     return next(loss for loss, tier in TIER_THAT_SURVIVES.items() if tier == policy.tiers[-1])
 
@@ -184,6 +193,8 @@ def _endless(operator: Stateful | None) -> str | None:
             return "a stateful step without expire_after depends on all rows so far"
         case nodes.OwnOperator():
             return "a key of a stateful step that is touched before it expires takes its history with it"
+        case nodes.Substream(time=None):
+            return "whether a label was closed depends on rows before it"
         case nodes.Dedup(within_us=None):
             return "a dedup without within depends on all rows so far"
         case nodes.Dedup():

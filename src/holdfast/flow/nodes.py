@@ -11,7 +11,8 @@ from holdfast.core.json import Json
 from holdfast.flow.aggregates import Aggregate
 from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.joins import Matching
-from holdfast.flow.own import EachKey, Update
+from holdfast.flow.own import EachKey, Final, Update
+from holdfast.flow.substreams import Labelling
 from holdfast.flow.windows import EventTime, Window
 
 if TYPE_CHECKING:
@@ -45,16 +46,19 @@ class Union:
 
 @dataclass(frozen=True, eq=False)
 class RunningAggregate:
-    """Aggregates per key over all rows so far; each epoch emits the keys it changed."""
+    """Aggregates per key over all rows so far; each epoch emits the keys it changed, or each leaves once, at the end."""
 
     upstream: Node
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, Aggregate], ...]
+    at_end: bool = False  # whether a key leaves once, when its substream has ended
 
     @property
     def facts(self) -> Json:
         """What `explain` says of it."""
-        return {"kind": "running aggregate", "keys": list(self.keys), "aggregates": _sql(self.aggregates)}
+        emit = {"emit": "end"} if self.at_end else {}
+        keys = list(self.keys)
+        return {"kind": "running aggregate", "keys": keys, **emit, "aggregates": _sql(self.aggregates)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +119,7 @@ class OwnOperator:
     time: EventTime | None
     order_by: tuple[str, ...]
     expire_us: int | None
+    on_end: Final | None = None  # what becomes of the keys of a substream that has ended
 
     @property
     def facts(self) -> Json:
@@ -122,11 +127,12 @@ class OwnOperator:
         inner = self.function.function if isinstance(self.function, EachKey) else self.function
         return {
             "kind": "stateful",
-            "function": getattr(inner, "__name__", type(inner).__name__),
+            "function": _name(inner),
             "keys": list(self.by),
             "state": self.state,
             "order_by": list(self.order_by),
             "expire_after": None if self.expire_us is None else spelled(self.expire_us),
+            **({"on_end": _name(self.on_end)} if self.on_end else {}),
             "time": self.time.facts if self.time else None,
         }
 
@@ -164,7 +170,22 @@ class Feedback:
     schema: str
 
 
-Stateful = RunningAggregate | WindowAggregate | Dedup | Join | OwnOperator
+@dataclass(frozen=True, eq=False)
+class Substream:
+    """Puts a label on every row: the source of its substreams."""
+
+    upstream: Node
+    labelling: Labelling
+    time: EventTime | None
+
+    @property
+    def facts(self) -> Json:
+        """What `explain` says of it."""
+        time = self.time.facts if self.time else None
+        return {"kind": "substream", **self.labelling.facts, "time": time}
+
+
+Stateful = RunningAggregate | WindowAggregate | Dedup | Join | OwnOperator | Substream
 Node = Source | Feedback | Transform | Union | Stateful
 
 
@@ -190,6 +211,10 @@ def source_at(node: Node) -> Source | None:
 def time_of(node: Node | None) -> EventTime | None:
     """The event time by which a node judges its rows, if it does."""
     return getattr(node, "time", None)
+
+
+def _name(function: object) -> str:
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _sql(aggregates: tuple[tuple[str, Aggregate], ...]) -> Json:

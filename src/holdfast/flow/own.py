@@ -26,6 +26,9 @@ class Context:
 # (rows, state, context) -> (new state, output); either may be None for nothing.
 Update = Callable[["pa.Table", "pa.Table", Context], "tuple[pa.Table | None, pa.Table | None]"]
 
+# (state of the keys that end, context) -> output; None for nothing.
+Final = Callable[["pa.Table", Context], "pa.Table | None"]
+
 # (key, rows, state or None, context) -> (new state or None, rows of output or None).
 KeyUpdate = Callable[
     ["tuple[object, ...]", "pd.DataFrame", "dict[str, Any] | None", Context],

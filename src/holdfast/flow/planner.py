@@ -14,7 +14,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import cycles, guarantee, nodes
 from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
-from holdfast.flow.fingerprint import describe_operator, source_text
+from holdfast.flow.fingerprint import operator_text, source_text
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful, Transformation
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
@@ -167,6 +167,7 @@ class FlowPlan:
     sinks: tuple[SinkSpec, ...]
     groups: tuple[Group, ...]  # of stages, each in a worker process of its own
     replica: str | None  # the directory of the tier `replica`
+    tracker: str  # of substreams: "xor" or "punctuation"
     loops: tuple[LoopSpec, ...] = ()  # what is fed back
 
     @cached_property
@@ -266,7 +267,7 @@ class _Planner:
             stage_made_by(node, self.cut, "recover")
         groups = groups_of(flow.placed, self.cut, names)
         facts = flow.name, flow.guarantee, flow.survives, self.sources
-        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica, loops)
+        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica, flow.tracker, loops)
 
     def _closed(self) -> tuple[LoopSpec, ...]:
         """Cut what closes loops, after what reads them; that may lead to further loops."""
@@ -375,6 +376,8 @@ def _kind(node: Node) -> str:
             return "join"
         case nodes.OwnOperator():
             return "stateful"
+        case nodes.Substream():
+            return "substream"
         case _:
             return "aggregate"
 
@@ -406,7 +409,7 @@ def _untouched(prefix: Prefix, origin: Input) -> bool:
 def _describe_stage(stage: StageSpec) -> str:
     ports = f" {sorted(stage.side_ports)}" if stage.side_ports else ""
     sides = " & ".join(_describe_prefix(prefix) for prefix in stage.sides)
-    return f"{sides} | {describe_operator(stage.operator)}{ports}"
+    return f"{sides} | {operator_text(stage.operator)}{ports}"
 
 
 def _describe_prefix(prefix: Prefix) -> str:

@@ -11,6 +11,9 @@ from holdfast.core.json import Json
 
 EMITS = ("final", "updates")
 
+# Columns of a window's output beside the keys and the aggregates.
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+
 
 @dataclass(frozen=True)
 class Sliding:

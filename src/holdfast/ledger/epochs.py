@@ -17,9 +17,10 @@ from sqlalchemy.engine import Connection
 from holdfast.core.errors import FencedError, LedgerError
 from holdfast.core.ids import new_attempt_id
 from holdfast.core.json import Json
-from holdfast.ledger import schema
+from holdfast.ledger import schema, substreams
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.patience import repeatable
+from holdfast.protocols.substreams import Report
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def commit_epoch(ledger: Ledger, commit: Commit) -> StageRow:
             _settle_attempt(tx, commit.attempt)
             _insert_manifest(tx, commit)
             move_cursors(tx, row.stage, epoch, commit.moves)
+            report_substreams(tx, commit.manifest)
     return StageRow(row.stage, row.branch, row.generation, epoch, row.plan_version)
 
 
@@ -224,6 +226,13 @@ def move_cursors(tx: Connection, stage: str, epoch: int, moves: Mapping[str, tup
                 stage=stage,
                 epoch=epoch,
             )
+
+
+def report_substreams(tx: Connection, manifest: Json) -> None:
+    """Let the tracker know what an epoch did to substreams, in the transaction that commits it."""
+    told = manifest.get("substreams")
+    if told is not None:
+        substreams.apply_report(tx, told["scope"], Report.from_json(told["report"]))
 
 
 def _is_mine(tx: Connection, commit: Commit) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -303,15 +303,25 @@ def unread_size(
     return int(found[0]), int(found[1])
 
 
-def move_cursor(ledger: Ledger, generation: int, consumer: str, name: str, start: int, stop: int) -> None:
-    """Move a sink's cursor after the sink has made the rows durable."""
+def move_cursor(
+    ledger: Ledger,
+    generation: int,
+    consumer: str,
+    name: str,
+    start: int,
+    stop: int,
+    noting: Callable[[Connection], None] | None = None,
+) -> None:
+    """Move a sink's cursor after the sink has made the rows durable; `noting` is done with it, once."""
     table = schema.cursors
     with ledger.write(generation) as tx:
-        tx.execute(
+        moved = tx.execute(
             sa.update(table)
             .where(table.c.consumer == consumer, table.c.input == name, table.c.processed == start)
             .values(processed=stop, needed=stop)
         )
+        if moved.rowcount == 1 and noting is not None:
+            noting(tx)
 
 
 def _known(tx: Connection, source: str, identities: Sequence[str]) -> set[str]:

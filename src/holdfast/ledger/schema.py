@@ -176,6 +176,36 @@ sink_starts = Table(
     Column("epoch", Integer, nullable=False),
 )
 
+# Parts of a flow in which labels of substreams travel: what tracks them, and who reads labelled rows from whom. A
+# ledger of this format may lack this table and the next two, which then are made when a flow takes it.
+substream_scopes = Table(
+    "substream_scopes",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("tracker", String, nullable=False),  # xor or punctuation
+    Column("graph", JSON, nullable=False),  # by node, those that it reads
+)
+
+# What a tracker knows, in shards by label. `waiting` is told from the body, so that planning need not read that.
+substream_shards = Table(
+    "substream_shards",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("body", JSON, nullable=False),
+    Column("waiting", JSON, nullable=False),
+)
+
+# Substreams by label: the open ones, and the newest of those that have ended.
+substreams = Table(
+    "substreams",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("label", String, primary_key=True),
+    Column("since_ms", Integer, nullable=False),
+    Column("ended_ms", Integer),
+)
+
 # By sink that prepares and commits, the last epoch that was decided to be committed.
 decisions = Table(
     "decisions",

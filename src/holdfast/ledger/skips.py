@@ -20,6 +20,7 @@ from holdfast.ledger.epochs import (
     commit_files,
     fence_stage,
     move_cursors,
+    report_substreams,
     settle_attempt,
 )
 from holdfast.ledger.ledger import Ledger, record_event
@@ -51,6 +52,7 @@ def commit_skip(
             _let_go_of_layers(tx, row)
             commit_files(tx, row, attempt, (0, epoch), _NOTHING)
         move_cursors(tx, row.stage, epoch, ranges)
+        report_substreams(tx, manifest)
         reason = f"{manifest['rows_skipped']} rows unread, {manifest['state_rows_lost']} rows of state"
         record_event(tx, "skipped", reason, stage=row.stage, epoch=epoch, generation=row.generation)
 

@@ -21,6 +21,7 @@ class EpochPlan:
     watermark_us: int | None = None  # by which rows are late and windows closed
     floor: int | None = None  # of the base state: buckets below it do not exist
     direct: bool = False  # whether tasks read the inputs themselves
+    ends: tuple[str, ...] = ()  # substreams that a source closes, or whose final emission a stage makes
 
     def with_fingerprint(self, fingerprint: str) -> EpochPlan:
         """The same ranges for other code: a plan without a manifest may be replaced."""
@@ -38,6 +39,7 @@ class EpochPlan:
             "watermark_us": self.watermark_us,
             "floor": self.floor,
             "direct": self.direct,
+            **({"ends": list(self.ends)} if self.ends else {}),
         }
 
     @classmethod
@@ -55,4 +57,5 @@ class EpochPlan:
             body["watermark_us"],
             body["floor"],
             body.get("direct", False),
+            tuple(body.get("ends", ())),
         )

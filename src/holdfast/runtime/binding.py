@@ -9,12 +9,14 @@ from pyspark.sql import SparkSession
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger import epochs, sink_starts, snapshots, stages
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.substreams import register_scope
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.make import make_source
 from holdfast.spark.bind import bind
+from holdfast.spark.labels import labels_of_flow
 from holdfast.spark.session import cores
 
 
@@ -54,6 +56,7 @@ def bound(
         own,
         direct,
         script,
+        labels_of_flow(plan, found),
     )
 
 
@@ -70,6 +73,8 @@ def register(rt: Runtime) -> None:
             start = sink_starts.first_for_newcomers(tx, epochs.stage_row(tx, sink.stage))
             if stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start):
                 sink_starts.set_start(tx, sink.name, start)
+        for scope in rt.labels.scopes:
+            register_scope(tx, scope.name, scope.tracker, scope.graph)
 
 
 def resume_progress(rt: Runtime) -> None:

@@ -22,6 +22,7 @@ from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sources.contract import Source
 from holdfast.spark.bind import BoundStage
+from holdfast.spark.labels import Labels
 from holdfast.storage.shipper import DISK, REPLICA, STANDBY, Route
 
 
@@ -85,6 +86,7 @@ class Runtime:
     own: tuple[str, ...]  # the stages of the group, in the order of the flow; the others are only read
     direct: bool = True  # whether tasks may read files themselves
     script: Script = UNSCRIPTED
+    labels: Labels = field(default_factory=Labels)  # of substreams: where they travel
     alarm: Alarm = field(default_factory=Alarm)
     pins: Pins = field(default_factory=Pins)
     stopping: Event = field(default_factory=Event)

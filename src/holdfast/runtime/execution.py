@@ -45,8 +45,10 @@ def execute(
     if plan.rows:
         reads = (_files if plan.direct and stage.direct else _frames)(rt, stage, plan, scratch)
     shape = Shape(plan.boundaries, plan.aggregate_first)
-    times = Times(plan.watermark_us, plan.now_ms * 1_000, epoch)
-    task_plan = TaskPlan(str(rt.root), directory, shape, tuple(spine), plan.floor, times)
+    times = Times(plan.watermark_us, plan.now_ms * 1_000, epoch, plan.ends)
+    task_plan = TaskPlan(
+        str(rt.root), directory, shape, tuple(spine), plan.floor, times, rt.labels.ports(stage.name)
+    )
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
         return run_epoch(rt.spark, stage, reads, task_plan, tag)
 

@@ -1,7 +1,8 @@
 """Makes a stage's next plan: takes what the inputs offer, within bounds, and fixes the shape of the job.
 
-A plan is made when there are rows to read, when the watermark has passed the end of a window that is still open (such
-an epoch reads nothing and only closes), or when a snapshot's marker lies behind epochs that hold no rows.
+A plan is made when there are rows to read, when the watermark has passed the end of a window that is still open, when a
+substream ends here (such epochs read nothing and only close), or when a snapshot's marker lies behind epochs that hold no
+rows.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import sqlalchemy as sa
 
 from holdfast.core import limits
 from holdfast.core.json import Json
-from holdfast.flow.flow import WINDOW_END
 from holdfast.flow.planner import Feed, Input, SinkSpec
+from holdfast.flow.windows import WINDOW_END
 from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
@@ -27,9 +28,11 @@ from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime import cycles
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.region import ceilings, wants_marker
+from holdfast.runtime.substreams import brings_ends, ends_now, holds_labels, last_end_us
 from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
+from holdfast.spark.labels import labelling_of_stage
 
 # Positions that one look at an input considers; an epoch that could take more takes them next time.
 _OFFERS_MAX = 1_000
@@ -75,14 +78,22 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
     timing = stage.operator.timing if stage.operator else None
     now_ms = time.time_ns() // 1_000_000
     reached = _watermark(rt, tx, stage, timing, taken, before, now_ms) if timing else None
-    if rows == 0 and not wants_marker(rt, tx, row):
+    ranges = {origin.id: (part.start, part.stop) for origin, part in taken.items()}
+    if _is_drained(rt, tx, stage, rows):
+        # What is closed then is closed for good: rows of these windows are late from now on.
+        last = last_end_us(rt, tx, stage)
+        reached = reached if last is None else max(last, reached or last)
+        ends = ends_now(rt, tx, stage, row, reached, drained=True)
+    else:
+        ends = ends_now(rt, tx, stage, row, reached, drained=False)
+    if rows == 0 and not (ends or brings_ends(rt, tx, stage, ranges) or wants_marker(rt, tx, row)):
         if timing is None or not timing.emits_at_close:
             return None
         reached = _closing_watermark(rt, tx, stage, row, timing, reached, before)
         if reached is None:
             return None
     return EpochPlan(
-        {origin.id: (part.start, part.stop) for origin, part in taken.items()},
+        ranges,
         rows,
         tuple(even_boundaries(rt.tasks)),
         aggregates_first(before.get("rows_in", 0), before.get("keys", 0) or limits.EPOCH_ROWS_MAX),
@@ -91,6 +102,7 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         reached,
         timing.floor(before.get("watermark_us")) if timing else None,
         rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
+        ends,
     )
 
 
@@ -109,7 +121,7 @@ def is_timed(rt: Runtime, stage: BoundStage) -> bool:
     """Whether the clock alone can bring a stage work: a source that falls silent, keys that expire."""
     timing = stage.operator.timing if stage.operator else None
     silent = any(source.idle_after_us is not None for source in rt.plan.sources.values())
-    return timing is not None and (silent or not timing.columns)
+    return timing is not None and (silent or (not timing.columns and timing.emits_at_close))
 
 
 def is_behind(tx: sa.Connection, sink: SinkSpec) -> bool:
@@ -219,6 +231,12 @@ def _closing_watermark(
     return reached if min(buckets) <= timing.closing(reached) else None
 
 
+def _is_drained(rt: Runtime, tx: sa.Connection, stage: BoundStage, rows: int) -> bool:
+    """Whether a source of labels has nothing to read, and is not going to have."""
+    is_source = labelling_of_stage(stage) is not None
+    return is_source and rows == 0 and rt.draining.is_set() and _ended(rt, tx, stage)
+
+
 def _ended(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     """Whether no producer of a stage will commit anything more, but for what closes when the stage itself has closed."""
     names = {o.name for o in stage.spec.inputs if o.kind == "channel" and o not in stage.spec.feedback}
@@ -241,7 +259,9 @@ def _cycle_rests(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
 def _settled(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     row = stage_row(tx, stage.name)
     unfinished = epochs.open_plan(tx, row) is not None or cycles.comes_back(rt, tx, stage)
-    return not unfinished and next_plan(rt, tx, stage, row) is None
+    if unfinished or next_plan(rt, tx, stage, row) is not None:
+        return False
+    return not holds_labels(rt, tx, stage)
 
 
 def _idle(rt: Runtime, tx: sa.Connection, origin: Input) -> bool:

@@ -22,6 +22,7 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.execution import execute, layer_of
 from holdfast.runtime.region import return_region
+from holdfast.runtime.substreams import skipped_of
 from holdfast.spark.bind import BoundStage
 from holdfast.state.layer import LayerInfo
 from holdfast.storage.workdir import attempt_directory
@@ -93,6 +94,8 @@ def skip_over(
     """Commit an epoch that gives up the state and some input, and says how much that was."""
     with rt.ledger.read() as tx:
         before = epochs.manifest_of(tx, row, row.head) or {}
+        ranges = {name: (start, stop) for name, (start, stop, _) in unread.items()}
+        labels = skipped_of(rt, tx, stage, row, ranges)
     rows = sum(part[2] for part in unread.values())
     state_rows = int(before.get("state_rows", 0))
     carried: Json = {
@@ -118,8 +121,8 @@ def skip_over(
         "counts": {},
         "totals": {},
         **carried,
+        **labels,
     }
-    ranges = {name: (start, stop) for name, (start, stop, _) in unread.items()}
     skips.commit_skip(rt.ledger, row, stage.operator is not None, ranges, manifest)
     said = f"{rows} unread rows were skipped, and {state_rows} rows of state are lost"
     rt.progress.resume(stage.name, row.head + 1, 0, manifest["totals"])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from holdfast.core.errors import HoldfastError, SinkError
 from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
@@ -15,6 +17,7 @@ from holdfast.ledger.branches import is_shared
 from holdfast.ledger.epochs import StageRow, stage_row
 from holdfast.ledger.sink_starts import start_of
 from holdfast.ledger.snapshots import released
+from holdfast.ledger.substreams import report_of_sink
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.healing import until_healed
 from holdfast.runtime.repair import repair
@@ -102,13 +105,20 @@ class SinkLoop:
         until_healed(
             lambda: self._offer(record, [rt.root / str(file["path"]) for file in files]), rt.stopping
         )
-        ledger_inputs.move_cursor(rt.ledger, rt.generation, self._consumer, self._input, epoch, epoch + 1)
+        move = self._consumer, self._input, epoch, epoch + 1
+        ledger_inputs.move_cursor(rt.ledger, rt.generation, *move, lambda tx: self._report(tx, branch, epoch))
         rt.progress.sink_done(self._spec.name, epoch)
 
     def _offer(self, record: SinkRecord, segments: list[Path]) -> None:
         # A target of ours fences by itself; a function of the user's is spared a call by a process that was replaced.
         self._rt.ledger.refuse_deposed(record.generation)
         self._sink.publish(record, segments)
+
+    def _report(self, tx: sa.Connection, branch: int, epoch: int) -> None:
+        """An ended substream is through all sinks too."""
+        scope = self._rt.labels.scope_of(self._consumer)
+        if scope is not None:
+            report_of_sink(tx, scope.name, self._consumer, self._spec.stage, branch, epoch)
 
     def _stop(self, what: str, side: str, epoch: int) -> SinkError:
         return SinkError(

@@ -26,6 +26,7 @@ from holdfast.runtime.planning import frontier_of_inputs, next_plan
 from holdfast.runtime.progress import EpochSample
 from holdfast.runtime.recovery import open_buckets, skip_over
 from holdfast.runtime.repair import repair
+from holdfast.runtime.substreams import substreams_of
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, SparkJobError
 from holdfast.state.run import LostFileError
@@ -135,6 +136,7 @@ class StageLoop:
             before = epochs.manifest_of(tx, row, row.head) or {}
             inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
             attempts = epochs.attempts_at(tx, row, epoch)
+            labels = substreams_of(rt, tx, self._stage, row, plan, outcome)
         state_rows = before.get("state_rows", 0) + outcome.keys_added
         given_up = rt.script.given_up(name, epoch)
         segments = {port: rows for port, rows in outcome.segment_rows.items() if port not in given_up}
@@ -154,6 +156,7 @@ class StageLoop:
             "attempts": attempts,
             **event_time_of(self._stage, plan, outcome, before, inputs_frontier_us),
             **self._depends(before, epoch, plan, outcome),
+            **labels,
         }
         crashpoints.reach("commit.before")
         commit = Commit(row, epoch, attempt, manifest, layer, segments, dict(plan.ranges))

@@ -14,7 +14,15 @@ from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
 from holdfast.flow.flow import OUT, QUARANTINE, side_of
-from holdfast.flow.nodes import Dedup, Join, OwnOperator, RunningAggregate, WindowAggregate, time_of
+from holdfast.flow.nodes import (
+    Dedup,
+    Join,
+    OwnOperator,
+    RunningAggregate,
+    Substream,
+    WindowAggregate,
+    time_of,
+)
 from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
@@ -29,6 +37,7 @@ from holdfast.spark.operators.join import JoinOperator
 from holdfast.spark.operators.join_binding import bind_join
 from holdfast.spark.operators.sessions import bind_session
 from holdfast.spark.operators.stateful import bind_stateful
+from holdfast.spark.operators.substream import bind_substream
 from holdfast.spark.operators.windows import bind_window
 from holdfast.spark.schemas import parse_schema
 from holdfast.spark.session import ansi_mode
@@ -143,13 +152,18 @@ def _bind_operator(spec: StageSpec, sides: Sequence[DataFrame], ansi: bool, bits
             clock = Clock.of(name, time, df.schema, len(spec.inputs), spec.side_ports)
             return bind_dedup(name, node, df, clock, bits)
         case OwnOperator():
-            own_clock = (
-                Clock.of(name, node.time, df.schema, len(spec.inputs), spec.side_ports) if node.time else None
-            )
-            return bind_stateful(name, node, df, own_clock, len(spec.inputs), bits)
+            return bind_stateful(name, node, df, _clock(spec, df), len(spec.inputs), bits)
+        case Substream():
+            ports = spec.side_ports
+            return bind_substream(name, node, df, _clock(spec, df), len(spec.inputs), ports, bits)
         case Join():
             schemas = sides[0].schema, sides[1].schema
             return bind_join(name, node, schemas, len(spec.feeds), spec.side_ports, bits)
+
+
+def _clock(spec: StageSpec, df: DataFrame) -> Clock | None:
+    time = time_of(spec.operator)
+    return Clock.of(spec.name, time, df.schema, len(spec.inputs), spec.side_ports) if time else None
 
 
 def event_rows(stage: BoundStage, inputs: Mapping[str, DataFrame]) -> DataFrame:

@@ -51,6 +51,9 @@ class Outcome:
     counts: dict[str, int]  # of rows that did not go the usual way, by reason
     newest_us: list[int | None]  # the largest event time, by feed
     holds: list[tuple[int, int]]  # (bucket, the smallest event time of a row held back in it)
+    labels: dict[str, list[list[str]]]  # by port, the labels of each segment that carries any
+    closing: list[str]  # labels that a source has closed by what it read
+    held: dict[str, int]  # by label of rows held back, their last bucket
 
     @property
     def layer(self) -> Json:
@@ -79,10 +82,11 @@ def run_epoch(spark: SparkSession, stage: BoundStage, reads: Reads, plan: TaskPl
 def _closed(
     spark: SparkSession, stage: BoundStage, plan: TaskPlan, tag: str, reports: Sequence[Json]
 ) -> list[Json]:
-    """What the watermark ends in the tasks that did not run, because there was no input or Spark saw none."""
+    """What the watermark, or the end of a substream, ends in the tasks that did not run, because there was no input or Spark saw none."""
     operator, tasks = stage.operator, plan.shape.tasks
     absent = frozenset(range(tasks)) - {int(report["part"]) for report in reports}
-    if operator is None or operator.timing is None or plan.times.watermark_us is None or not absent:
+    timed = operator is not None and operator.timing is not None and plan.times.watermark_us is not None
+    if operator is None or not absent or not (timed or plan.times.ends):
         return []
     task = ClosingTask(StatefulTask(plan, operator), absent)
     closed = run_tagged(spark, _one_row_a_task(spark, tasks).mapInArrow(task, RESULT), tag)
@@ -152,12 +156,28 @@ def outcome(stage: BoundStage, reports: Sequence[Json]) -> Outcome:
         _summed([report.get("counts", {}) for report in reports]),
         _newest([report.get("newest_us", []) for report in reports], len(stage.spec.feeds)),
         [(bucket, start) for report in reports for bucket, start in report.get("holds", [])],
+        _labels([report.get("labels", {}) for report in reports]),
+        sorted({label for report in reports for label in report.get("closing", [])}),
+        _last([report.get("held", {}) for report in reports]),
     )
 
 
 def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
     reasons = sorted({reason for count in counts for reason in count})
     return {reason: sum(count.get(reason, 0) for count in counts) for reason in reasons}
+
+
+def _labels(found: Sequence[Mapping[str, list[str]]]) -> dict[str, list[list[str]]]:
+    ports = sorted({port for of_task in found for port in of_task})
+    return {port: [sorted(of_task[port]) for of_task in found if port in of_task] for port in ports}
+
+
+def _last(found: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """By label, the largest of what the tasks saw."""
+    last: dict[str, int] = {}
+    for label, bucket in (pair for of_task in found for pair in of_task.items()):
+        last[label] = max(bucket, last.get(label, bucket))
+    return last
 
 
 def _newest(times: Sequence[Sequence[int | None]], feeds: int) -> list[int | None]:

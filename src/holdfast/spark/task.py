@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from holdfast.channels.segments import SegmentWriter
@@ -24,8 +25,11 @@ from holdfast.core import crashpoints
 from holdfast.core.crashpoints import Orders
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
+from holdfast.flow.flow import OUT
+from holdfast.flow.substreams import SUBSTREAM
 from holdfast.spark.direct import DirectFile, read_rows
 from holdfast.spark.operators.contract import Changes, DirectOperator, Operator, Shape, Times
+from holdfast.spark.operators.ends import check_labels, labels_of, last_buckets
 from holdfast.state.digest import digest
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.schema import conform
@@ -51,6 +55,7 @@ class TaskPlan:
     layers: tuple[LayerInfo, ...]
     floor: int | None
     times: Times
+    labelled: frozenset[str] = frozenset()  # ports whose rows carry the labels of tracked substreams
     orders: Orders = field(default_factory=crashpoints.standing)
 
 
@@ -71,7 +76,7 @@ class StatefulTask:
         spine = Spine(Path(self.plan.root), self.operator.state, self.plan.layers, slots, self.plan.floor)
         started = time.perf_counter()
         came = self._changes(batches, spine)
-        if came is None and self._closes(spine):
+        if came is None and (self.plan.times.ends or self._closes(spine)):
             came = self._received(self.operator.received.empty_table(), spine)
         return self._written(came, spine, name, started) if came else {}
 
@@ -91,6 +96,17 @@ class StatefulTask:
             return False
         buckets = spine.live_buckets()
         return bool(buckets.size) and int(buckets[0]) <= timing.closing(watermark_us)
+
+    def _labels(self, changes: Changes) -> Json:
+        """By port, the labels of the rows that leave; without rows there is no segment to carry any."""
+        carried = {port: rows for port, rows in changes.outputs.items() if port in self.plan.labelled}
+        return {port: labels_of(rows) for port, rows in carried.items() if rows.num_rows}
+
+    def _held(self, changes: Changes) -> Json:
+        """By label of the rows that the epoch put by, the last bucket that has to close."""
+        if changes.held is None or OUT not in self.plan.labelled:
+            return {}
+        return dict(last_buckets(changes.layer, changes.held))
 
     def _written(self, came: Came, spine: Spine, name: str, started: float) -> Json:
         root, slots = spine.root, spine.slots
@@ -116,6 +132,9 @@ class StatefulTask:
             "counts": dict(changes.counts),
             "newest_us": list(changes.newest_us),
             "holds": list(changes.holds),
+            "labels": self._labels(changes),
+            "closing": list(changes.closing),
+            "held": self._held(changes),
             "operator_ms": (time.perf_counter() - started) * 1000,
         }
 
@@ -167,15 +186,20 @@ class StatelessTask:
         root, path = Path(self.plan.root), f"{self.plan.directory}/out-{name}.parquet"
         writer = SegmentWriter(root, path, self.columns)
         sum_of_hashes, rows, files_refused = np.uint64(0), 0, 0
+        labels: list[pa.Array] = []
         for batch in batches:
             rows += batch.num_rows
             files_refused += batch.column("row").null_count if self.malformed else 0
             writer.write(pa.RecordBatch.from_arrays(batch.columns[1:], schema=self.columns))
+            if OUT in self.plan.labelled:
+                labels.append(pc.unique(batch.column(SUBSTREAM)))
             sum_of_hashes += np.sum(np.asarray(batch.column(0)).view(np.uint64), dtype=np.uint64)
         files = writer.close()
         crashpoints.reach("task.after_segment")
         counts = {"malformed": rows - files_refused, "files_refused": files_refused} if self.malformed else {}
-        return {"segments": {"out": files}, "row_hash_sum": int(sum_of_hashes), "counts": counts}
+        found = {OUT: check_labels(pa.chunked_array(labels).unique())} if labels and files else {}
+        body = {"segments": {OUT: files}, "row_hash_sum": int(sum_of_hashes), "counts": counts}
+        return {**body, "labels": found}
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def _seen(plan: FlowPlan, sink: SinkSpec, home: Home) -> Seen | None:
 def _revised_by(plan: FlowPlan, sink: SinkSpec) -> tuple[str, ...]:
     """The columns by which later rows of a stage stand in for earlier ones."""
     (operator,) = (stage.operator for stage in plan.stages if stage.name == sink.stage)
-    return operator.keys if isinstance(operator, RunningAggregate) else ()
+    return operator.keys if isinstance(operator, RunningAggregate) and not operator.at_end else ()
 
 
 def _directories(path: Path) -> pa.Table:

@@ -57,7 +57,7 @@ def test_a_parabola_is_no_line() -> None:
 
 def test_the_command_writes_figures_and_a_plot(tmp_path: Path) -> None:
     out, plot = tmp_path / "tracker.json", tmp_path / "tracker.svg"
-    report = tracker.run(out, plot, quick=True)
+    report = tracker.run(out, plot, tasks=(), quick=True)
     written = json.loads(out.read_text())
     assert written["figures"] == {figure.name: figure.value for figure in report.figures}
     assert {run["measured"] for run in written["runs"]} == {"simulation"}

@@ -246,7 +246,7 @@ def test_only_what_judges_event_time_has_side_ports(port: str, stream: Callable[
     rows = stream(source(hf.Flow("f")))
     assert refusal(lambda: getattr(rows, f"{port}_to")(hf.discard())) == (
         f"this stream has no port {port!r}: what makes it does not judge event time",
-        "Call it right behind a window's agg, a dedup, a join, or a stateful with time=.",
+        "Call it right behind a window's agg, a dedup, a join, a substream, or a stateful with time=.",
     )
 
 

@@ -18,6 +18,7 @@ from holdfast.interfaces.cli import (
     snapshot,
     state,
     status,
+    substreams,
     verify,
     workers,
 )
@@ -36,6 +37,7 @@ app.command("workers")(workers.workers)
 app.command("failover")(failover.failover)
 app.command("epochs")(epochs.epochs)
 app.command("state")(state.state)
+app.command("substreams")(substreams.substreams)
 app.command("verify")(verify.verify)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(benchmarks.app, name="bench")

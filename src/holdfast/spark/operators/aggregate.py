@@ -1,7 +1,9 @@
 """The running aggregate: one state row per key, one output row per key that an epoch changed.
 
 Invariants: an epoch's rows reach a task grouped, one row per key, so a key is looked up once; the layer
-holds exactly the touched keys; the output is the same keys in the same canonical order.
+holds exactly the touched keys; the output is the same keys in the same canonical order. Where keys wait for the end of
+their substream, the output is the keys that end instead, the layer has tombstones for them, and a key lies in the
+bucket of its label.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from pyspark.sql import types as t
 
 from holdfast.core.json import Json
 from holdfast.flow.nodes import RunningAggregate
+from holdfast.flow.substreams import SUBSTREAM
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
+from holdfast.spark.operators import moving
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
+from holdfast.spark.operators.ends import ended_rows, label_buckets, tombstones_of
 from holdfast.spark.operators.folding import Folding, bind_folding, direct_of
 from holdfast.spark.operators.view import StateView
-from holdfast.state.canonical import canonical_order
+from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
 from holdfast.state.spine import Spine
@@ -41,6 +46,7 @@ class AggregateOperator:
     hash_bits: int
     description: Json
     direct: Direct | None
+    label: str | None  # the state's column of the label, where keys leave when their substream has ended
     timing: None = None
 
     @property
@@ -58,25 +64,41 @@ class AggregateOperator:
 
     def apply(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         """Merge an epoch's partial values into the stored ones."""
-        return self._merged(self._sorted(rows), spine)
+        return self._merged(self._sorted(rows), spine, times)
 
     def apply_rows(self, sides: Sequence[pa.Table | None], spine: Spine, times: Times) -> Changes:
         """Aggregate an epoch's rows, and merge what comes of it into the stored values."""
         rows: pa.Table = sides[0]
-        return self._merged(self.folding.fold(rows, np.zeros(rows.num_rows, np.int64), self.keys), spine)
+        keys = [single(rows[name]) for name in self.keys.names]
+        return self._merged(
+            self.folding.fold(rows, self._buckets(keys, rows.num_rows), self.keys), spine, times
+        )
 
-    def _merged(self, rows: pa.Table, spine: Spine) -> Changes:
+    def _merged(self, rows: pa.Table, spine: Spine, times: Times) -> Changes:
         layer, added = self.folding.upsert(rows, spine)
-        keys = [single(layer[name]) for name in self.state.keys.names]
-        values = self.folding.finish([single(layer[name]) for name in self.state.values.names])
-        return Changes(layer, {"out": pa.table([*keys, *values], self.output)}, added)
+        if self.label is None:
+            return Changes(layer, {"out": self._results(layer)}, added)
+        ended = ended_rows(spine, self.label, times.ends)
+        whole = moving.layer_of(self.state, layer, tombstones_of(ended)) if ended.num_rows else layer
+        return Changes(whole, {"out": self._results(ended)}, added - ended.num_rows)
+
+    def _results(self, rows: pa.Table) -> pa.Table:
+        keys = [single(rows[name]) for name in self.state.keys.names]
+        values = self.folding.finish([single(rows[name]) for name in self.state.values.names])
+        return pa.table([*keys, *values], self.output)
+
+    def _buckets(self, keys: Sequence[pa.Array], rows: int) -> Ints:
+        """One for all keys, or that of each key's label."""
+        if self.label is None:
+            return np.zeros(rows, np.int64)
+        return label_buckets(keys[self.state.keys.names.index(self.label)])
 
     def _sorted(self, rows: pa.Table) -> pa.Table:
         h = np.asarray(single(rows[STATE_HASH]))
-        bucket = np.zeros(len(h), np.int64)
         keys = [single(rows[name]) for name in self.state.keys.names]
+        bucket = self._buckets(keys, rows.num_rows)
         order = canonical_order(bucket, h, keys)
-        return take_rows(rows, order).append_column(BUCKET, pa.array(bucket))
+        return take_rows(rows, order).append_column(BUCKET, pa.array(bucket[order]))
 
 
 def bind_aggregate(
@@ -99,6 +121,8 @@ def bind_aggregate(
             "keys": keys.description,
             "aggregates": folding.description,
             "hash_bits": hash_bits,
+            **({"emit": "end"} if node.at_end else {}),
         },
         direct_of(keys, folding, arrow_schema(stage, df.schema)),
+        f"k{node.keys.index(SUBSTREAM)}" if node.at_end else None,
     )

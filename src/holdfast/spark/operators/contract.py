@@ -41,6 +41,7 @@ class Times:
     watermark_us: int | None
     now_us: int
     epoch: int = 0
+    ends: tuple[str, ...] = ()  # substreams that a source closes, or whose final emission a stage makes
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class Changes:
     )  # of rows that did not go the usual way, by reason
     newest_us: Sequence[int | None] = ()  # the largest event time, by feed: an input of a side
     holds: Sequence[tuple[int, int]] = ()  # (bucket, the smallest event time of a row held back in it)
+    closing: Sequence[str] = ()  # labels of substreams of which no row comes any more
+    held: str | None = (
+        None  # the state's column of the label, where rows are held back until their bucket closes
+    )
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,15 @@ SIDE_HASH = f"{PREFIX}side_h"
 ROWS = f"{PREFIX}rows"
 NEWEST = f"{PREFIX}newest"
 
-ON_TIME, TOO_LATE, NO_TIME, TOO_FAR = range(4)
+ON_TIME, TOO_LATE, NO_TIME, TOO_FAR, NO_LABEL = range(5)
 
 # By flag: what the status calls it, and the port by which it leaves.
-REASONS = {TOO_LATE: ("late", LATE), NO_TIME: ("no_time", LATE), TOO_FAR: ("ahead", QUARANTINE)}
+REASONS = {
+    TOO_LATE: ("late", LATE),
+    NO_TIME: ("no_time", LATE),
+    TOO_FAR: ("ahead", QUARANTINE),
+    NO_LABEL: ("no_label", LATE),
+}
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 
 from holdfast.core.errors import FlowError
-from holdfast.flow.own import Context, Update
+from holdfast.flow.own import Context, Final, Update
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -19,23 +23,38 @@ class OwnFunction:
     rows: pa.Schema
     state: pa.Schema  # keys first
     output: pa.Schema
+    on_end: Final | None = None
+
+    def final(self, state: pa.Table, context: Context) -> pa.Table:
+        """What is made of keys whose substream has ended; nobody asks for it where there are none."""
+        on_end = self.on_end
+        if on_end is None or not state.num_rows:
+            return self.output.empty_table()
+        return _typed(_called(lambda: on_end(state, context), "on_end"), self.output, "output")
 
     def __call__(self, rows: pa.Table, state: pa.Table, context: Context) -> tuple[pa.Table, pa.Table]:
         """The new state and the output, with the types declared; nothing else gets past here."""
-        try:
-            answer = self.function(rows.select(self.rows.names).cast(self.rows), state, context)
-        except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            raise FlowError(
-                f"its function raised {type(error).__name__}: {error}",
-                operation="stateful",
-                hint=f"It was in {last.name}, line {last.lineno}. Nothing was committed; mend it and run again.",
-            ) from error
+        answer = _called(
+            lambda: self.function(rows.select(self.rows.names).cast(self.rows), state, context), "function"
+        )
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise FlowError(
                 f"its function returned {type(answer).__name__}, not (state, output)", operation="stateful"
             )
         return _typed(answer[0], self.state, "state"), _typed(answer[1], self.output, "output")
+
+
+def _called(call: Callable[[], T], what: str) -> T:
+    """What a user's code gives; what it raises is theirs to mend."""
+    try:
+        return call()
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise FlowError(
+            f"its {what} raised {type(error).__name__}: {error}",
+            operation="stateful",
+            hint=f"It was in {last.name}, line {last.lineno}. Nothing was committed; mend it and run again.",
+        ) from error
 
 
 def _typed(table: pa.Table | None, schema: pa.Schema, what: str) -> pa.Table:

@@ -23,9 +23,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import WINDOW_END, WINDOW_START
 from holdfast.flow.nodes import WindowAggregate
-from holdfast.flow.windows import Session
+from holdfast.flow.windows import WINDOW_END, WINDOW_START, Session
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed

@@ -5,8 +5,9 @@ state rows of those keys, and a context. What it returns as state replaces the s
 that it leaves out are deleted.
 
 Invariants: rows stand by key, then by `order_by`, then by all their columns, so that a replay sees the same tables;
-a key's bucket is the slice of time in which it expires, and a key that moves on leaves a tombstone behind it; keys
-that the watermark has passed leave before the epoch's rows are looked at, and are shown to the function once.
+a key's bucket is the slice of time in which it expires, or that of its label where it ends with its substream, and a key
+that moves on leaves a tombstone behind it; keys that the watermark has passed leave before the epoch's rows are looked
+at, and are shown to the function once.
 """
 
 from __future__ import annotations
@@ -26,19 +27,21 @@ from holdfast.core.errors import FlowError, PlanError
 from holdfast.core.json import Json
 from holdfast.flow.nodes import OwnOperator
 from holdfast.flow.own import Context
+from holdfast.flow.substreams import SUBSTREAM
 from holdfast.protocols.watermark import NEVER_US, Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, quoted, sent, unfit_for_comparison
 from holdfast.spark.operators import moving
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
+from holdfast.spark.operators.ends import ended_rows, label_buckets, tombstones_of
 from holdfast.spark.operators.event_time import INPUT, ON_TIME, REASONS, Clock, counted
 from holdfast.spark.operators.own_function import OwnFunction
 from holdfast.spark.operators.view import StateView, ViewColumn
 from holdfast.spark.schemas import parse_schema
 from holdfast.state.canonical import Bools, Ints, canonical_order, same_as_next
 from holdfast.state.match import positions
+from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
 from holdfast.state.schema import HASH as STATE_HASH
-from holdfast.state.schema import StateSchema, single, take_rows
 from holdfast.state.spine import Spine
 
 EXPIRES = "expires"
@@ -127,12 +130,33 @@ class StatefulOperator:
         heads, first = self._heads(on_time)
         touched = self._known(heads, spine, times)
         state, output = self._called(on_time, touched, expired, times)
+        ended = self._ended(spine, times)
         chosen, values = self._new_state(touched, state)
         expires = self._deadlines(on_time, first, touched, times)
-        layer = self._layer(touched, chosen, values, expires, expired, times)
-        added = len(chosen) - int(touched.known.sum()) - expired.num_rows
+        gone = moving.tombstones(expired, times.watermark_us), tombstones_of(ended)
+        layer = self._layer(touched, chosen, values, expires, gone)
+        added = len(chosen) - int(touched.known.sum()) - expired.num_rows - ended.num_rows
         newest = self.clock.newest(rows, self.clock.micros(rows), flags) if self.clock else ()
-        return Changes(layer, {"out": output, **self._sides(rows, flags)}, added, counted(flags), newest)
+        whole = pa.concat_tables([output, self._final(ended, times)])
+        return Changes(layer, {"out": whole, **self._sides(rows, flags)}, added, counted(flags), newest)
+
+    @property
+    def _label(self) -> str | None:
+        """The state's column of the label, where keys end with their substream."""
+        if self.function.on_end is None:
+            return None
+        return self.keys.stored.names[self.keys.names.index(SUBSTREAM)]
+
+    def _ended(self, spine: Spine, times: Times) -> pa.Table:
+        """The state rows of substreams that have ended."""
+        if self._label is None:
+            return self.state.changes.empty_table()
+        return ended_rows(spine, self._label, times.ends)
+
+    def _final(self, ended: pa.Table, times: Times) -> pa.Table:
+        nobody = self._shown(self.state.changes.empty_table(), self.state.changes.empty_table())
+        context = Context(times.epoch, times.watermark_us, times.now_us, nobody)
+        return self.function.final(self._shown(ended, ended), context)
 
     @property
     def _tells_inputs(self) -> bool:
@@ -176,6 +200,8 @@ class StatefulOperator:
     def _known(self, heads: pa.Table, spine: Spine, times: Times) -> _Keys:
         """What the state holds of keys, unless it has expired."""
         h = np.asarray(single(heads[STATE_HASH]))
+        if self._label is not None:
+            return self._known_in_buckets(heads, label_buckets(single(heads[self._label])), spine)
         found = spine.lookup_everywhere(h, [single(heads[name]) for name in self.keys.stored.names])
         needle, bucket, values = found.needle, found.bucket, found.values
         expires = np.zeros(len(needle), np.int64)
@@ -187,6 +213,19 @@ class StatefulOperator:
         known = np.zeros(len(h), np.bool_)
         known[needle] = True
         return _Keys(heads, known, bucket, expires, values)
+
+    def _known_in_buckets(self, heads: pa.Table, bucket: Ints, spine: Spine) -> _Keys:
+        """What the state holds of keys whose bucket is known: that of their label."""
+        h = np.asarray(single(heads[STATE_HASH]))
+        order = np.lexsort((h, bucket))
+        needles = take_rows(heads, order).add_column(0, BUCKET, pa.array(bucket[order]))
+        found = spine.lookup(needles)
+        known = np.zeros(len(h), np.bool_)
+        known[order] = found.mask
+        place = np.zeros(len(h), np.int64)
+        place[order] = np.arange(len(h))
+        values = take_rows(found.values, place[known])
+        return _Keys(heads, known, bucket[known], np.zeros(int(known.sum()), np.int64), values)
 
     def _expired(self, spine: Spine, times: Times) -> pa.Table:
         """The state rows of keys that the watermark has passed."""
@@ -246,21 +285,22 @@ class StatefulOperator:
         chosen: Ints,
         values: pa.Table,
         expires: Ints,
-        expired: pa.Table,
-        times: Times,
+        gone: Sequence[pa.Table],
     ) -> pa.Table:
         """State as it is now; tombstones where it was and is no longer, unless the floor hides it."""
         expiring = self.expire_us is not None
         bucket = -(-expires // self._slice_us) * self._slice_us if expiring else expires
+        if self._label is not None:
+            bucket = label_buckets(single(touched.heads[self._label]))
         ends = [pa.array(expires[chosen])] if expiring else []
         stored = [*ends, *(single(column) for column in values.columns[len(self.keys.names) :])]
         live = self._rows(touched.heads, chosen, bucket[chosen], True, stored)
         known = np.flatnonzero(touched.known)
         stays = np.zeros(len(touched.known), np.bool_)
         stays[chosen] = True
-        gone = ~stays[known] | (bucket[known] != touched.bucket)
-        left = self._rows(touched.heads, known[gone], touched.bucket[gone], False)
-        return moving.layer_of(self.state, live, left, moving.tombstones(expired, times.watermark_us))
+        moved = ~stays[known] | (bucket[known] != touched.bucket)
+        left = self._rows(touched.heads, known[moved], touched.bucket[moved], False)
+        return moving.layer_of(self.state, live, left, *gone)
 
     def _rows(
         self, heads: pa.Table, at: Ints, bucket: Ints, live: bool, values: Sequence[pa.Array] = ()
@@ -295,7 +335,9 @@ def bind_stateful(
     return StatefulOperator(
         stage,
         keys,
-        OwnFunction(node.function, rows, pa.schema([*_renamed(keys), *user_state]), arrow_output),
+        OwnFunction(
+            node.function, rows, pa.schema([*_renamed(keys), *user_state]), arrow_output, node.on_end
+        ),
         clock,
         node.expire_us,
         tuple(dict.fromkeys([*node.order_by, *others])),
@@ -312,6 +354,7 @@ def bind_stateful(
             "state": state.simpleString(),
             "expires": "never" if node.expire_us is None else f"{node.expire_us} us",
             "hash_bits": hash_bits,
+            **({"ends": "with its substream"} if node.on_end else {}),
         },
     )
 

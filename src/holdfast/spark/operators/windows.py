@@ -16,9 +16,9 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import WINDOW_END, WINDOW_START
 from holdfast.flow.nodes import WindowAggregate
-from holdfast.flow.windows import Sliding
+from holdfast.flow.substreams import SUBSTREAM
+from holdfast.flow.windows import WINDOW_END, WINDOW_START, Sliding
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, placed, quoted
@@ -146,7 +146,15 @@ class WindowOperator:
         layer, added = self.folding.upsert(rows, spine)
         closed = self._closed(spine, times)
         outputs = {"out": self._results(closed if self.final else layer), **judged.outputs}
-        return Changes(layer, outputs, added - closed.num_rows, judged.counts, judged.newest_us)
+        added -= closed.num_rows
+        return Changes(layer, outputs, added, judged.counts, judged.newest_us, held=self._label)
+
+    @property
+    def _label(self) -> str | None:
+        """The state's column of the label, where windows of a substream are held back until they close."""
+        if not self.final or SUBSTREAM not in self.keys.names:
+            return None
+        return self.keys.stored.names[self.keys.names.index(SUBSTREAM)]
 
     def _closed(self, spine: Spine, times: Times) -> pa.Table:
         if times.watermark_us is None:
