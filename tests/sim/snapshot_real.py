@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.core import crashpoints
-from holdfast.flow.planner import Input
+from holdfast.flow.prefixes import Input
 from holdfast.ledger import epochs, groups, holder, inputs, schema, stages
 from holdfast.ledger import snapshots as ledger_snapshots
 from holdfast.ledger.epochs import Commit, StageRow

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast.core.duration import spelled
 from holdfast.core.json import Json
-from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
+from holdfast.flow.planner import FlowPlan, StageSpec
 from holdfast.flow.policies import Persist, Policy, Resume, Snapshots, Standby
+from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read
 
 
 def explain(plan: FlowPlan) -> Json:

@@ -14,30 +14,22 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import cycles, guarantee, nodes
 from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
-from holdfast.flow.fingerprint import operator_text, source_text
+from holdfast.flow.fingerprint import operator_text
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
-from holdfast.flow.nodes import Node, Stateful, Transformation
+from holdfast.flow.nodes import Node, Stateful
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
 from holdfast.flow.policies import Policy, Snapshots
-
-
-@dataclass(frozen=True)
-class Input:
-    """What a prefix reads: a source's ordinals, or the epochs of another stage's port.
-
-    A source has the rows of its items, and on its port `quarantine` what is wrong with them.
-    """
-
-    kind: str  # "source" or "channel"
-    name: str
-    port: str = ""
-
-    @property
-    def id(self) -> str:
-        """The input as the ledger spells it."""
-        if self.kind == "channel":
-            return f"channel:{self.name}.{self.port}"
-        return f"source:{self.name}#{self.port}" if self.port else f"source:{self.name}"
+from holdfast.flow.prefixes import (
+    Apply,
+    Concat,
+    Input,
+    Prefix,
+    Read,
+    describe_prefix,
+    leaves,
+    reads,
+    untouched,
+)
 
 
 @dataclass(frozen=True)
@@ -51,32 +43,6 @@ class Feed:
     def id(self) -> str:
         """As manifests spell it."""
         return self.input.id if self.side == 0 else f"right:{self.input.id}"
-
-
-@dataclass(frozen=True)
-class Read:
-    """A leaf of a prefix."""
-
-    input: Input
-    feedback: bool = False  # whether its rows come back from a stage further on
-
-
-@dataclass(frozen=True)
-class Apply:
-    """A step of a prefix."""
-
-    child: Prefix
-    function: Transformation
-
-
-@dataclass(frozen=True)
-class Concat:
-    """Several prefixes, columns matched by name."""
-
-    children: tuple[Prefix, ...]
-
-
-Prefix = Read | Apply | Concat
 
 
 @dataclass(frozen=True)
@@ -115,25 +81,25 @@ class StageSpec:
     @property
     def feedback(self) -> frozenset[Input]:
         """The inputs whose rows come back to it."""
-        return frozenset(read.input for prefix in self.sides for read in _reads(prefix) if read.feedback)
+        return frozenset(read.input for prefix in self.sides for read in reads(prefix) if read.feedback)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
         """The inputs side by side, each once a side: a stream that is joined with itself is read by both."""
         return tuple(
             dict.fromkeys(
-                Feed(number, leaf) for number, prefix in enumerate(self.sides) for leaf in _leaves(prefix)
+                Feed(number, leaf) for number, prefix in enumerate(self.sides) for leaf in leaves(prefix)
             )
         )
 
     def reads_as_is(self, origin: Input, side: int = 0) -> bool:
         """Whether rows of an input reach the operator as they are, with no code of the user's in between."""
-        return _untouched(self.sides[side], origin)
+        return untouched(self.sides[side], origin)
 
     @property
     def reads_each_once(self) -> bool:
         """Whether no input is read twice."""
-        return sum(len(_leaves(prefix)) for prefix in self.sides) == len(self.inputs)
+        return sum(len(leaves(prefix)) for prefix in self.sides) == len(self.inputs)
 
     def fingerprint(self) -> str:
         """Changes when the stage's description or the source text of its functions does."""
@@ -382,41 +348,7 @@ def _kind(node: Node) -> str:
             return "aggregate"
 
 
-def _leaves(prefix: Prefix) -> list[Input]:
-    return [read.input for read in _reads(prefix)]
-
-
-def _reads(prefix: Prefix) -> list[Read]:
-    match prefix:
-        case Read():
-            return [prefix]
-        case Apply(child=child):
-            return _reads(child)
-        case Concat(children=children):
-            return [read for child in children for read in _reads(child)]
-
-
-def _untouched(prefix: Prefix, origin: Input) -> bool:
-    match prefix:
-        case Read():
-            return True
-        case Apply(child=child):
-            return origin not in _leaves(child)
-        case Concat(children=children):
-            return all(_untouched(child, origin) for child in children)
-
-
 def _describe_stage(stage: StageSpec) -> str:
     ports = f" {sorted(stage.side_ports)}" if stage.side_ports else ""
-    sides = " & ".join(_describe_prefix(prefix) for prefix in stage.sides)
+    sides = " & ".join(describe_prefix(prefix) for prefix in stage.sides)
     return f"{sides} | {operator_text(stage.operator)}{ports}"
-
-
-def _describe_prefix(prefix: Prefix) -> str:
-    match prefix:
-        case Read(input=origin):
-            return origin.id
-        case Apply(child=child, function=function):
-            return f"{_describe_prefix(child)} > {source_text(function)}"
-        case Concat(children=children):
-            return f"[{', '.join(_describe_prefix(child) for child in children)}]"

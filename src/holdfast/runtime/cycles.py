@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from holdfast.core.errors import FlowError
 from holdfast.flow.flow import OUT
-from holdfast.flow.planner import FlowPlan, Input
+from holdfast.flow.planner import FlowPlan
+from holdfast.flow.prefixes import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import stage_row
 from holdfast.ledger.inputs import Unit

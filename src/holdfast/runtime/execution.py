@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from holdfast.core.errors import FlowError, StorageError
 from holdfast.core.json import Json
-from holdfast.flow.planner import Input
+from holdfast.flow.prefixes import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.files import LayerRow
 from holdfast.ledger.inputs import Item

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from holdfast.core import crashpoints
 from holdfast.core.errors import FencedError
-from holdfast.flow.planner import Input
+from holdfast.flow.prefixes import Input
 from holdfast.ledger import epochs, snapshots
 from holdfast.ledger.epochs import StageRow
 from holdfast.ledger.returning import return_to

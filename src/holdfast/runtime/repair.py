@@ -17,8 +17,8 @@ from pathlib import Path
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import HoldfastError, StorageError
 from holdfast.core.json import Json
-from holdfast.flow.planner import Input
 from holdfast.flow.policies import Resume
+from holdfast.flow.prefixes import Input
 from holdfast.ledger import epochs, files
 from holdfast.ledger.files import LayerRow
 from holdfast.ledger.skips import give_up_segments

@@ -23,7 +23,8 @@ from holdfast.flow.nodes import (
     WindowAggregate,
     time_of,
 )
-from holdfast.flow.planner import Apply, Concat, FlowPlan, Input, Prefix, Read, StageSpec
+from holdfast.flow.planner import FlowPlan, StageSpec
+from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.feedback import check_closed, declared

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError, InputError
 from holdfast.core.json import Json
-from holdfast.flow.planner import Input
+from holdfast.flow.prefixes import Input
 from holdfast.spark.bind import BoundStage, event_rows
 from holdfast.spark.direct import DirectFile
 from holdfast.spark.keys import hash_sql

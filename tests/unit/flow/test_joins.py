@@ -12,7 +12,8 @@ import holdfast as hf
 from holdfast.flow import nodes
 from holdfast.flow.flow import Stream
 from holdfast.flow.joins import Matching
-from holdfast.flow.planner import Apply, Concat, Feed, Input, Read, plan
+from holdfast.flow.planner import Feed, plan
+from holdfast.flow.prefixes import Apply, Concat, Input, Read
 from holdfast.flow.windows import EventTime
 
 SECOND, MINUTE = 1_000_000, 60_000_000

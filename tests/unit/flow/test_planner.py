@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast.flow.planner import Apply, Concat, Read, plan
+from holdfast.flow.planner import plan
+from holdfast.flow.prefixes import Apply, Concat, Read
 
 
 def source(flow: hf.Flow, name: str = "in"):
