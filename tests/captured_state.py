@@ -25,9 +25,9 @@ class Captured(WrittenState):
     def epoch(self) -> None:
         self.commit({"ann": (1.0, 1)})
 
-    def take(self, asked: int | None = None) -> int:
-        """A snapshot of all that there is."""
-        number = snapshots.begin(self.ledger, self.generation, "aligned", asked=asked)
+    def take(self) -> int:
+        """A snapshot of all that there is; the oldest that was asked for, if one was."""
+        number = snapshots.begin(self.ledger, self.generation, "aligned")
         with self.ledger.read() as tx:
             row = epochs.stage_row(tx, "means")
             part = Part(row.head, snapshots.standing(tx, row).positions)

@@ -133,6 +133,15 @@ def _check_region(planned: FlowPlan) -> None:
                 stage=stage.name,
                 hint="Make one policy = hf.snapshot(...) and give it to all of them, or to the flow with recover=.",
             )
+    for stage in planned.stages:
+        if first and isinstance(stage.operator, nodes.Substream):
+            raise PlanError(
+                f"stage {stage.name!r} labels substreams, and stage {first.name!r} recovers by snapshots: what a tracker has "
+                "been told is not undone when stages return",
+                operation="plan",
+                stage=stage.name,
+                hint="Let all stages of this flow recover in another way, such as hf.no_sync().",
+            )
     for cycle in planned.cycles:
         _check_cycle(planned, cycle)
 

@@ -6,7 +6,7 @@ It is for people and for bounds; what decides is the tracker, and this follows i
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -25,18 +25,6 @@ def numbers(tx: Connection, scope: str) -> tuple[int, int]:
     mine = sa.select(sa.func.count()).where(table.c.scope == scope)
     still_open = tx.execute(mine.where(table.c.ended_ms.is_(None))).scalar_one()
     return int(still_open), int(tx.execute(mine).scalar_one())
-
-
-def undo(tx: Connection, scope: str, still: Collection[str]) -> None:
-    """After a return to an older point: labels that a tracker has open again are, others that were open are not known."""
-    table = schema.substreams
-    found = tx.execute(sa.select(table.c.label, table.c.ended_ms).where(table.c.scope == scope)).all()
-    for label, ended_ms in found:
-        mine = (table.c.scope == scope, table.c.label == label)
-        if label in still and ended_ms is not None:
-            tx.execute(sa.update(table).where(*mine).values(ended_ms=None))
-        elif label not in still and ended_ms is None:
-            tx.execute(sa.delete(table).where(*mine))
 
 
 def note(tx: Connection, scope: str, tracker: Substreams, labels: Sequence[str]) -> None:

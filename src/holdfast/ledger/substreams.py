@@ -114,7 +114,7 @@ def waiting(tx: Connection, scope: str) -> Waiting:
 
 
 def stored(tx: Connection, scope: str) -> dict[int, Json]:
-    """All that a tracker knows, by shard: what `rebuilt` takes as its base."""
+    """All that a tracker knows, by shard."""
     table = schema.substream_shards
     found = tx.execute(sa.select(table.c.shard, table.c.body).where(table.c.scope == scope))
     return {shard: body for shard, body in found}
@@ -141,44 +141,6 @@ def report_of_sink(tx: Connection, scope: str, sink: str, producer: str, branch:
     apply_report(tx, scope, Report(branch, Node(sink), 2 * epoch, 2 * epoch - 1, tuple(ends)))
     closed = [Change(label, closed=True) for label in sorted(came.closed)]
     apply_report(tx, scope, Report(branch, Node(sink), 2 * epoch + 1, 2 * epoch, tuple(closed)))
-
-
-@dataclass(frozen=True)
-class Span:
-    """Epochs of a node, in a branch of the stage that wrote them: of a sink, those that it has published."""
-
-    branch: int
-    first: int
-    last: int
-
-
-def rebuilt(tx: Connection, scope: str, base: Mapping[int, Json], spans: Mapping[str, Span]) -> None:
-    """Make a tracker's state anew: what `stored` gave at some point, and all reports of the epochs since.
-
-    For whoever returns to an older point: reports of epochs outside the spans are undone. Reports of different nodes
-    may come in any order, so those of one node are applied after those of another.
-    """
-    shards = schema.substream_shards
-    terms = _terms(tx, scope)
-    tx.execute(sa.delete(shards).where(shards.c.scope == scope))
-    for shard, body in base.items():
-        _store(tx, scope, shard, _tracker(terms, body), new=True)
-    for node, span in spans.items():
-        for epoch in range(span.first, span.last + 1):
-            if node.startswith(SINK):
-                report_of_sink(tx, scope, node, terms.graph[node][0], span.branch, epoch)
-            else:
-                _apply_manifest(tx, scope, node, span.branch, epoch)
-    still = {label for tracker in trackers(tx, scope) for label in tracker.open_labels()}
-    substream_account.undo(tx, scope, still)
-
-
-def _apply_manifest(tx: Connection, scope: str, stage: str, branch: int, epoch: int) -> None:
-    table = schema.manifests
-    mine = (table.c.stage == stage, table.c.branch == branch, table.c.epoch == epoch)
-    body = tx.execute(sa.select(table.c.body).where(*mine)).scalar_one()
-    if "substreams" in body:
-        apply_report(tx, scope, Report.from_json(body["substreams"]["report"]))
 
 
 def _terms(tx: Connection, scope: str) -> Row[tuple[str, str, Json]]:

@@ -210,29 +210,6 @@ def test_a_name_may_come_again_after_its_end(ledger: Ledger) -> None:
     assert stand.states() == {"monday": False}
 
 
-def test_a_tracker_is_made_anew_from_a_base_and_the_manifests_since(ledger: Ledger) -> None:
-    """What was done after the cut is undone: an end that nobody should have seen, and a label that never was."""
-    stand = Stand(ledger)
-    stand.commit("in", Change("monday", 0xA, emitted=1), sent={"mid": {"monday": ["0a", 1]}})
-    base = stand.stored()
-    stand.commit("mid", Change("monday", 0xA, consumed=1, holds=True))
-    stand.commit("in", Change("monday", closed=True))
-    cut = stand.stored()
-    stand.commit("mid", Change("monday", 0xB, emitted=1), sent={SINK: {"monday": ["0b", 1]}})
-    stand.commit("in", Change("tuesday", 0xC, emitted=1))
-    stand.publish(0)
-    stand.publish(1)
-    assert stand.states() == {"monday": True, "tuesday": False}
-    spans = {"in": substreams.Span(0, 1, 1), "mid": substreams.Span(0, 0, 0), SINK: substreams.Span(0, 0, -1)}
-    with ledger.write(stand.generation) as tx:
-        substreams.rebuilt(tx, "in", base, spans)
-    assert {shard: body["open"] for shard, body in stand.stored().items()} == {
-        shard: body["open"] for shard, body in cut.items()
-    }
-    assert stand.states() == {"monday": False}
-    assert stand.waiting().due == {"mid": ("monday",)}
-
-
 def test_stages_and_trackers_do_not_change_under_substreams(ledger: Ledger) -> None:
     stand = Stand(ledger)
     more = Graph({**GRAPH.stages, "sink:more": Stage(("in",))})
