@@ -227,7 +227,7 @@ class World:
             self._due[worker.group] = self.step + self.rng.randint(1, self.schedule.down_max)
 
     def _befall(self) -> None:
-        often = 6 if self.schedule.other_modes else 1
+        often = 20 if self.schedule.other_modes else 1
         what = self.rng.choice(("end", "end", "replace", "replace", "power", *["restart"] * often))
         free = [worker for worker in self.workers if not worker.busy]
         self.counts[what] += 1
