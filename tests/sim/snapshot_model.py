@@ -281,6 +281,8 @@ class ModelStore:
 
     def _commit_snapshot(self, worker: Worker, snapshot: Snapshot) -> None:
         self._fence(worker.generation)
+        if self._snapshots[snapshot.number].status != PREPARING:
+            return
         self._snapshots[snapshot.number].status = COMMITTED
         self._around.captured(snapshot.number, snapshot.mode, snapshot.parts)
 
@@ -324,6 +326,7 @@ class ModelStore:
 
     def ship(self, worker: Worker, stage: str) -> None:
         found = self._own(worker, stage)
+        generation = found.row.generation
         goal, safe = self._goal(stage), found.safe
         due = found.files[safe + 1 : goal + 1] if goal > safe else []
         if due:
@@ -332,7 +335,7 @@ class ModelStore:
         needed = self._needed(stage)
         if not due and needed == found.needed:
             return
-        self._fence(worker.generation)
+        self._fence(generation)
         found.safe = goal if due else found.safe
         found.needed.update(needed)
         if due:

@@ -90,8 +90,11 @@ class RealStore:
         commit, begin, return_to = ledger_snapshots.commit, ledger_snapshots.begin, region.return_to
 
         def committed(ledger: Ledger, generation: int, snapshot: ledger_snapshots.Snapshot) -> None:
+            with ledger.read() as tx:
+                under_way = {one.number for one in ledger_snapshots.all_snapshots(tx, PREPARING)}
             commit(ledger, generation, snapshot)
-            around.captured(snapshot.number, snapshot.mode, snapshot.parts)
+            if snapshot.number in under_way:
+                around.captured(snapshot.number, snapshot.mode, snapshot.parts)
 
         def begun(*args: Any, **named: Any) -> int:
             around.reach("snapshot.before_begin")

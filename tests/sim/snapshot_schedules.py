@@ -117,16 +117,16 @@ def draw(
         tuple(rng.sample(MODES, 2)) if changes else (),
         _groups(rng, list(graph.inputs)),
         items=rng.randint(3, 15),
-        every=rng.choice((5, 10, 30)),
+        every=5 if changing else rng.choice((5, 10, 30)),
         min_pause=rng.choice((0, 0, 10)),
-        max_concurrent=rng.choice((1, 1, 2, 3)),
-        timeout=rng.choice((40, 150, 1_000, 1_000)) if faulty else 100_000,
+        max_concurrent=3 if changing else rng.choice((1, 1, 2, 3)),
+        timeout=rng.choice((40, 150, 1_000, 1_000)) if faulty and not changing else 100_000,
         slow={stage: rng.choice((1.0, 1.0, 0.4, 0.1)) for stage in graph.inputs},
         faulty=faulty,
         crash=rng.choice((0.0, 0.01, 0.04)),
         pause=rng.choice((0.0, 0.05, 0.2)),
         wishes=rng.choice((0.0, 0.0, 0.05)),
-        befall=rng.choice((0.0, 0.004, 0.012)),
+        befall=0.03 if changing else rng.choice((0.0, 0.004, 0.012)),
     )  # fmt: skip
 
 

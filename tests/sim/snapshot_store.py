@@ -29,7 +29,7 @@ class Worker:
     stages: tuple[str, ...]
     generation: int
     lives: bool = True
-    busy: bool = False  # inside a step, from which others may have been called
+    busy: set[str] = field(default_factory=set)  # its loops that are inside a step; the others go on
     recovered: bool = False
     begun: dict[int, int] = field(default_factory=dict)  # by snapshot, when it first saw it
     begun_us: int = 0

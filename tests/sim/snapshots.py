@@ -14,7 +14,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.core.errors import FencedError, HoldfastError
 from holdfast.ledger.epochs import StageRow
@@ -159,9 +159,8 @@ class World:
             self.note("somebody asks for a snapshot")
         elif drawn > 0.8 or self._calm:
             self._discover()
-        free = [worker for worker in self.workers if worker.lives and not worker.busy]
-        if free:
-            self._act(self.rng.choice(free))
+        if self.workers:
+            self._act(self.rng.choice(self.workers))
 
     def _discover(self) -> None:
         source = self.rng.choice(self.schedule.graph.sources)
@@ -228,7 +227,7 @@ class World:
             self._due[worker.group] = self.step + self.rng.randint(1, self.schedule.down_max)
 
     def _befall(self) -> None:
-        often = 6 if self.schedule.other_modes else 1
+        often = 20 if self.schedule.other_modes else 1
         what = self.rng.choice(("end", "end", "replace", "replace", "power", *["restart"] * often))
         free = [worker for worker in self.workers if not worker.busy]
         self.counts[what] += 1
@@ -270,38 +269,42 @@ class World:
     # What processes do.
 
     def _act(self, worker: Worker) -> None:
+        """One of its loops takes a step; before it has recovered there are none."""
+        loop, step = (
+            self._next_step(worker) if worker.recovered else ("recover", lambda: self._recover(worker))
+        )
+        if loop in worker.busy or "recover" in worker.busy:
+            return
         self._stack.append(worker)
-        worker.busy = True
+        worker.busy.add(loop)
         try:
-            self._do_something(worker)
+            step()
         except Died:
             pass
         except FencedError:
             self._fenced(worker)
         finally:
-            worker.busy = False
+            worker.busy.discard(loop)
             self._stack.pop()
 
-    def _do_something(self, worker: Worker) -> None:
-        if not worker.recovered:
-            self.store.recover(worker)
-            worker.recovered = True
-            return
+    def _recover(self, worker: Worker) -> None:
+        self.store.recover(worker)
+        worker.recovered = True
+
+    def _next_step(self, worker: Worker) -> tuple[str, Callable[[], None]]:
         drawn, stage = self.rng.random(), self.rng.choice(worker.stages)
         sinks = [sink for sink, of in self.schedule.graph.sinks.items() if of in worker.stages]
         if drawn < 0.45:
-            if self.rng.random() < self.schedule.slow[stage] or self.rng.random() < 0.1:
-                self._work(worker, stage)
-        elif drawn < 0.75:
-            self.store.snapshot_step(worker)
-        elif drawn < 0.87:
-            self.store.ship(worker, stage)
-        elif drawn < 0.97:
-            if sinks:
-                sink = self.rng.choice(sinks)
-                self.store.sink_step(worker, sink, self.targets[sink])
-        else:
-            self.truth.trimmed(stage, self.store.trimmable(worker, stage))
+            works = self.rng.random() < max(0.1, self.schedule.slow[stage])
+            return f"stage {stage}", lambda: self._work(worker, stage) if works else None
+        if drawn < 0.75:
+            return "snapshot", lambda: self.store.snapshot_step(worker)
+        if drawn < 0.87:
+            return "ship", lambda: self.store.ship(worker, stage)
+        if drawn < 0.97 and sinks:
+            sink = self.rng.choice(sinks)
+            return f"sink {sink}", lambda: self.store.sink_step(worker, sink, self.targets[sink])
+        return "sweep", lambda: self.truth.trimmed(stage, self.store.trimmable(worker, stage))
 
     def _work(self, worker: Worker, stage: str) -> None:
         held = self._in_hand.pop((worker.name, stage), None)
@@ -309,9 +312,7 @@ class World:
             self._plan(worker, stage)
             return
         self.reach("epoch.before_commit")
-        self.store.commit(
-            held.row, held.attempt, held.reads, held.path, len(self.truth.files[held.path].rows)
-        )
+        self._commit(worker, held)
         self.counts["commit"] += 1
         self.note(f"{worker.name} commits {stage} epoch {held.row.head + 1}: {held.reads}")
         newest = self.store.generation_of(worker)
@@ -320,6 +321,17 @@ class World:
                 f"{worker.name}, which was replaced, has committed {stage} epoch {held.row.head + 1}"
             )
         self.truth.committed(stage, held.row.head + 1, held.path, held.reads, held.rows)
+
+    def _commit(self, worker: Worker, held: InHand) -> None:
+        """One that is refused and still has its place tries once more under its new generation, as members do."""
+        rest = held.attempt, held.reads, held.path, len(self.truth.files[held.path].rows)
+        try:
+            self.store.commit(held.row, *rest)
+        except FencedError:
+            generation = self.store.generation_of(worker)
+            if generation in (None, held.row.generation):
+                raise
+            self.store.commit(replace(held.row, generation=generation), *rest)
 
     def _plan(self, worker: Worker, stage: str) -> None:
         offer = self.store.offer(worker, stage)
@@ -374,9 +386,7 @@ class World:
             self.note(f"{worker.name} was replaced, and ends")
             self._end(worker)
             return
-        for stage in worker.stages:
-            self._in_hand.pop((worker.name, stage), None)
-        worker.generation, worker.recovered = generation, False
+        worker.generation = generation
 
 
 def run(

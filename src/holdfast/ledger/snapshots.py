@@ -171,14 +171,11 @@ def add_part(ledger: Ledger, row: StageRow, number: int, part: Part) -> None:
 
     A snapshot that is over meanwhile gets nothing more: its number may be given again, and a part must be of its time.
     """
-    snapshots, table = schema.snapshots, schema.snapshot_parts
+    table = schema.snapshot_parts
     with ledger.unfenced_write() as tx:
         fence_stage(tx, row, head=row.head)
-        under_way = sa.select(snapshots.c.number).where(
-            snapshots.c.number == number, snapshots.c.status == PREPARING
-        )
         known = sa.select(table.c.number).where(table.c.number == number, table.c.stage == row.stage)
-        if tx.execute(under_way).first() is None or tx.execute(known).first() is not None:
+        if not _is_under_way(tx, number) or tx.execute(known).first() is not None:
             return
         tx.execute(
             sa.insert(table).values(
@@ -193,9 +190,15 @@ def add_part(ledger: Ledger, row: StageRow, number: int, part: Part) -> None:
 
 
 def commit(ledger: Ledger, generation: int, snapshot: Snapshot) -> None:
-    """Decide that a snapshot is complete: from here on it is returned to, and sinks may have what it covers."""
+    """Decide that a snapshot is complete: from here on it is returned to, and sinks may have what it covers.
+
+    One that was dropped meanwhile stays so. The generation alone does not tell: a worker that stays when the region
+    returns has a new one at once, in all its threads, and one of them may have looked before.
+    """
     table, parts = schema.snapshots, schema.snapshot_parts
     with ledger.write(generation) as tx:
+        if not _is_under_way(tx, snapshot.number):
+            return
         before = last_complete(tx, list(snapshot.parts))
         for stage, part in snapshot.parts.items():
             since = before.parts[stage].epoch if before else -1
@@ -240,6 +243,12 @@ def abort_open(tx: Connection, reason: str) -> None:
 def unfinished(tx: Connection, region: Region) -> list[Snapshot]:
     """Snapshots whose markers are on their way in this region, oldest first."""
     return all_snapshots(tx, PREPARING) if region else []
+
+
+def _is_under_way(tx: Connection, number: int) -> bool:
+    table = schema.snapshots
+    found = sa.select(table.c.number).where(table.c.number == number, table.c.status == PREPARING)
+    return tx.execute(found).first() is not None
 
 
 def _abort(tx: Connection, numbers: Sequence[int], reason: str, to_blame: bool) -> None:
