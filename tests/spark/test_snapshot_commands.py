@@ -50,7 +50,7 @@ def run(flow: hf.Flow, home: Path, spark: SparkSession, observe=None) -> None:  
     flow.run(home / "work", until_idle=True, spark=spark, observe=observe)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_a_snapshot_is_created_while_the_flow_runs_and_restored_to_new_targets_exactly(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -60,7 +60,8 @@ def test_a_snapshot_is_created_while_the_flow_runs_and_restored_to_new_targets_e
     def ask(progress: object) -> None:
         stages = getattr(progress, "stages", {})
         if not said and "totals" in stages and stages["totals"].epoch >= 0:
-            said["text"] = holdfast("snapshot", "create", "--name", "early", "--work-dir", home / "work")
+            early = "create", "--name", "early", "--timeout", "200"
+            said["text"] = holdfast("snapshot", *early, "--work-dir", home / "work")
             said["again"] = snapshot(home, "create", "--name", "early")
 
     run(build(home, "unaligned", "1 hour"), home, spark, ask)

@@ -102,11 +102,13 @@ def _refuse_in_vain(tx: Connection) -> None:
 
 
 def _refuse_taken(tx: Connection, name: str | None) -> None:
+    if name is None:
+        return
     found = snapshots.all_snapshots(tx)
     keep = kept_numbers(found)
-    for one in found:
-        in_use = one.number in keep or one.status not in (DONE, ABORTED)
-        if name is not None and one.name == name and in_use:
+    in_use = [one for one in found if one.number in keep or one.status not in (DONE, ABORTED)]
+    for one in in_use:
+        if one.name == name:
             raise LedgerError(
                 f"snapshot {one.number} has the name {name!r} already",
                 operation="snapshot create",
