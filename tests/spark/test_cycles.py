@@ -258,3 +258,28 @@ def test_what_comes_back_has_the_columns_that_were_declared(
         flow.run(tmp_path / "work", until_idle=True, spark=spark)
     assert caught.value.stage == "back"
     assert caught.value.message.endswith(expected.removesuffix("$"))
+
+
+def test_a_lost_state_is_made_again_of_feedback_that_is_lost_as_well(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The stage that is repaired first reads one that comes after it; its delta is never due, so nothing is let go."""
+
+    def sums() -> hf.Flow:
+        flow = hf.Flow("sums")
+        loop = flow.feedback("again", schema=COUNT)
+        source = flow.source("numbers", hf.rows(rows(3), per_epoch=1))
+        total = source.union(loop).group_by("k").agg(n=hf.min("n")).named("least")
+        total.recover(hf.passive_standby(every=100)).to(hf.parquet(str(tmp_path / "out")))
+        loop.close_with(total.transform(less).named("less"))
+        return flow
+
+    sums().run(tmp_path / "work", until_idle=True, spark=spark)
+    lost = [path for path in (tmp_path / "work" / "data").rglob("*") if path.is_file()]
+    assert {path.relative_to(tmp_path / "work" / "data").parts[0] for path in lost} == {"least", "less"}
+    for path in lost:
+        path.unlink()
+    report = sums().run(tmp_path / "work", until_idle=True, spark=spark)
+    assert report.stages["least"].repairs > 0
+    assert report.stages["less"].repairs > 0
+    assert found(tmp_path / "out") == Counter({(0, n): 1 for n in range(4)})
