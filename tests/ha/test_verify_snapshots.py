@@ -38,7 +38,7 @@ flow = captured_flow.build(Path("."), slow=SLOW)
 def home(tmp_path: Path) -> Path:
     for side in "ab":
         (tmp_path / f"in-{side}").mkdir()
-        for number in range(8):
+        for number in range(12):
             pq.write_table(table(side, number), tmp_path / f"in-{side}" / f"{number:04}.parquet")
     return tmp_path
 
@@ -67,8 +67,9 @@ def test_a_kill_at_every_step_of_the_commit_protocol_leaves_a_region_precise(hom
 
 @pytest.mark.timeout(1200)
 def test_at_least_once_counts_rows_again_where_the_order_matters_and_the_report_names_it(home: Path) -> None:
+    points = "plan.after,commit.after,sink.after_record,snapshot.after_commit,snapshot.before_done"
     runs, said = verified(
-        home, "--policies=snapshot_at_least_once", "--points=commit.after,sink.after_record", slow=True
+        home, "--policies=snapshot_at_least_once", "--epochs=12", f"--points={points}", slow=True
     )
     totals = [v for run in runs for v in run["verdicts"] if v["sink"] == "totals-sink-1"]
     anomalies = [v for v in totals if v["recovery"] == "rollback-divergent"]
