@@ -45,14 +45,14 @@ def when_asked(flow: Captured, do: Callable[[int], object]) -> Callable[[], None
 
 
 def test_create_waits_until_it_is_complete_and_says_what_it_covers(flow: Captured) -> None:
-    with meanwhile(when_asked(flow, flow.take)):
+    with meanwhile(when_asked(flow, lambda _: flow.take())):
         found = flow.say("create", "--name", "late", "--json").json
     assert (found["number"], found["name"], found["asked"], found["kept"]) == (3, "late", True, True)
     assert found["epochs"] == {"means": 3}
     assert found["status"] in ("committed", "done"), "it is complete before the sinks have it"
     assert found["bytes"] > 0
     assert found["seconds"] >= 0
-    with meanwhile(when_asked(flow, flow.take)):
+    with meanwhile(when_asked(flow, lambda _: flow.take())):
         first, second, last = flow.say("create").out.splitlines()
     assert first == "snapshot 4 is asked for"
     assert second == "snapshot 4: stage means has added its part, up to epoch 3"
@@ -84,7 +84,7 @@ def test_a_name_that_means_something_else_is_a_mistake_in_the_command(flow: Capt
 def test_a_name_is_given_once_among_those_that_are_kept(flow: Captured) -> None:
     assert flow.error("create", "--name", "early")["message"] == "snapshot 1 has the name 'early' already"
     assert flow.say("delete", "early").out == "snapshot 1 (early), which was done, is forgotten.\n"
-    with meanwhile(when_asked(flow, flow.take)):
+    with meanwhile(when_asked(flow, lambda _: flow.take())):
         assert flow.say("create", "--name", "early", "--json").json["number"] == 3
 
 
@@ -114,7 +114,7 @@ def test_nobody_is_left_wanting_what_nobody_waits_for(flow: Captured) -> None:
 
 def test_one_that_has_begun_goes_on_when_the_command_gives_up(flow: Captured) -> None:
     def begin(number: int) -> None:
-        snapshots.begin(flow.ledger, flow.generation, "aligned", asked=number)
+        snapshots.begin(flow.ledger, flow.generation, "aligned")
 
     with meanwhile(when_asked(flow, begin)):
         error = flow.error("create", "--timeout", "3")

@@ -33,7 +33,7 @@ def manifest(within: tuple[str, str], how: str, watermark_us: int | None, newest
     arrow = arrow_schema("j", operator.output_ddl)
     stage = BoundStage(spec, operator, operator.output_ddl, arrow, (), "", False)
     epoch = EpochPlan({}, 0, (0, 4096), False, "", 0, watermark_us)
-    outcome = Outcome([], {}, {}, 0, 0, 0.0, {}, newest, [])
+    outcome = Outcome([], {}, {}, 0, 0, 0.0, {}, newest, [], {}, [], {})
     return event_time_of(stage, epoch, outcome, {"newest_us": {"source:rows": 3}}, None)
 
 
