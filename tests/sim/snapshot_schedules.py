@@ -104,9 +104,12 @@ def draw(
     faulty: bool | None = None,
     changing: bool | None = None,
 ) -> Schedule:
-    """The schedule of a seed; mode, faults and changes of mode can be said where the seed should not decide."""
+    """The schedule of a seed; mode and faults can be said where the seed should not decide.
+
+    `changing` is one that looks for what happens where a mode that waits for markers follows one that does not.
+    """
     drawn = rng.choice((*MODES, "aligned", "unaligned"))
-    mode = mode or drawn
+    mode = "at_least_once" if changing else mode or drawn
     cyclic = mode == "unaligned" and rng.random() < 0.5 and not changing
     graph = _graph(rng, cyclic)
     changes = not cyclic and (rng.random() < 0.15 or bool(changing))
@@ -114,7 +117,7 @@ def draw(
     faulty = struck if faulty is None else faulty
     return Schedule(
         seed, graph, mode,
-        tuple(rng.sample(MODES, 2)) if changes else (),
+        ("unaligned",) if changing else tuple(rng.sample(MODES, 2)) if changes else (),
         _groups(rng, list(graph.inputs)),
         items=rng.randint(3, 15),
         every=5 if changing else rng.choice((5, 10, 30)),
@@ -126,7 +129,7 @@ def draw(
         crash=rng.choice((0.0, 0.01, 0.04)),
         pause=rng.choice((0.0, 0.05, 0.2)),
         wishes=rng.choice((0.0, 0.0, 0.05)),
-        befall=0.03 if changing else rng.choice((0.0, 0.004, 0.012)),
+        befall=0.02 if changing else rng.choice((0.0, 0.004, 0.012)),
     )  # fmt: skip
 
 

@@ -367,6 +367,7 @@ FIRST_SEED = {
     parts_that_are_not_fenced: 300,
     a_dropped_snapshot_is_committed: 700,
     what_is_asked_for_begins_out_of_order: 400,
+    only_the_oldest_snapshot_is_heeded: 200,
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
-from captured_flow import STAGES, build, table
+from captured_flow import SCHEMA, STAGES, build, table
 from holdfast.flow.planner import plan
 from holdfast.ledger import snapshots
 from holdfast.ledger.ledger import Ledger
@@ -113,6 +113,30 @@ def test_a_snapshot_that_takes_too_long_is_dropped_counted_and_then_fails_the_fl
     assert [one.to_blame for one in dropped] == [True, True]
     build(tmp_path, "aligned", "200 ms").run(tmp_path / "work", until_idle=True, spark=spark)
     assert found(tmp_path) == expected(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["aligned", pytest.param("at_least_once", marks=pytest.mark.slow)])
+def test_markers_behind_epochs_without_rows_are_reached(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    """Rows of the first file pass the filter, of the second none: `counted` finds nothing to read, and is waited for."""
+    feed(tmp_path, 2)
+    guarantee = "at_least_once" if mode == "at_least_once" else "exactly_once"
+    policy = hf.snapshot("100 ms", mode, timeout="30 s", tolerate=0)
+    flow = hf.Flow("filtered", guarantee=guarantee, recover=policy)
+    rows = flow.source("a", hf.files(str(tmp_path / "in-a"), schema=SCHEMA, max_files_per_epoch=1))
+    kept = (
+        rows.transform(lambda df: df.where("v between 30 and 55"))
+        .group_by("k")
+        .agg(v=hf.max("v"))
+        .named("kept")
+    )
+    counted = kept.group_by("k").agg(n=hf.count()).named("counted")
+    counted.to(hf.table(f"sqlite:///{tmp_path / 'out.db'}", "counted", key="k"))
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    last = taken(tmp_path)[-1]
+    assert (last.status, last.parts["kept"].epoch, head(tmp_path, "kept")) == ("done", 1, 1)
+    assert last.parts["counted"].positions == {"channel:kept.out": 2}
 
 
 def test_at_least_once_returns_to_the_markers_although_the_state_has_seen_more(
