@@ -68,7 +68,7 @@ def seen(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table
 
 def seen_slowly(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:
     """The same, so slowly that its inputs run ahead."""
-    time.sleep(0.5)
+    time.sleep(1.5)
     return seen(rows, state, context)
 
 
