@@ -69,12 +69,13 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     """The flow with other policies, shortly before its end.
 
     What is left is short, as every run goes through it: an item to die in, and where it may be skipped another after it.
+    Where rows may count twice it is long: that depends on what was under way when a snapshot was taken.
     """
-    precise = all(spec.policy.precise for spec in plan.stages)
-    left = 1 if precise else 2
+    skips = any(not spec.policy.precise and not spec.policy.repeats for spec in plan.stages)
     repeats = any(spec.policy.repeats for spec in plan.stages)
     until = {
-        source: max(1, items // 2 if repeats else items - left) for source, items in golden.items.items()
+        source: max(1, items // 4 if repeats else items - (2 if skips else 1))
+        for source, items in golden.items.items()
     }
     middle = stage.home(f"middle-{name}")
     stage.run(plan, middle, script=golden.script(until, golden.plans), drain=False).returned()
@@ -82,8 +83,8 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     watch = rest.root / "points"
     orders = Orders(watch=str(watch))
     # Only up to where a process will die.
-    script = golden.script({} if precise else halfway(until, golden.items), golden.plans)
-    stage.run(plan, rest, orders=orders, script=script, drain=precise).returned()
+    script = golden.script(halfway(until, golden.items) if skips else {}, golden.plans)
+    stage.run(plan, rest, orders=orders, script=script, drain=not skips).returned()
     return Middle(middle, until, counted(watch), golden)
 
 

@@ -137,9 +137,9 @@ class _Run:
         return None if ending.status == 0 else Played(True, error=ending.error)
 
     def _started(self, orders: Orders, own_jvm: bool = False) -> Actor:
-        script = self._script(self._golden.items)
-        if self._leaves_plans:
-            script = self._golden.script(self._halfway(), None if self._died else self._golden.plans)
+        until = self._halfway() if self._skips else self._golden.items
+        plans = None if self._died and self._leaves_plans else self._golden.plans
+        script = self._golden.script(until, plans)
         self._died = True
         fsyncs = self._fsyncs if self._scenario.fault == "power" else None
         where = {"master": OWN_JVM} if own_jvm else {}
@@ -158,8 +158,9 @@ class _Run:
 
     def _to_the_end(self) -> Ending:
         """The successor: along the golden plans, or by plans of its own."""
-        if not self._leaves_plans:
-            return self._actor(script=self._script({}), take_over=bool(self._zombies)).wait()
+        if not self._skips:
+            script = self._golden.script({}, None if self._leaves_plans else self._golden.plans)
+            return self._actor(script=script, take_over=bool(self._zombies)).wait()
         ending = self._actor(
             script=self._golden.script(self._halfway()), drain=False, take_over=bool(self._zombies)
         ).wait()
