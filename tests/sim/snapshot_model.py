@@ -239,13 +239,14 @@ class ModelStore:
             for snapshot in published:
                 snapshot.status = DONE
         if mode is not None:
+            generation = worker.generation
             self._around.reach("snapshot.before_begin")
-            number = self._begin(worker, mode)
+            number = self._begin(generation, mode)
             worker.begun[number] = worker.begun_us = self._around.now_us()
             self._around.reach("snapshot.after_begin")
 
-    def _begin(self, worker: Worker, mode: str) -> int:
-        self._fence(worker.generation)
+    def _begin(self, generation: int, mode: str) -> int:
+        self._fence(generation)
         asked = next((one for one in self._snapshots if one.status == ASKED), None)
         if asked is None:
             asked = Snapshot(len(self._snapshots), ASKED, mode, False)

@@ -49,6 +49,16 @@ class SimRoute(Route):
         self.around.carried(paths)
 
 
+class Runtime(SimpleNamespace):
+    """What the runtime's code asks of its context; all loops of a worker know of its generation at once."""
+
+    process: Worker
+
+    @property
+    def generation(self) -> int:
+        return self.process.generation
+
+
 class RealStore:
     """A ledger in a directory, and the runtime of one worker after another."""
 
@@ -138,10 +148,9 @@ class RealStore:
         return row.generation if row.primary == worker.name else None
 
     def _runtime(self, worker: Worker) -> Any:
-        """What the runtime's code asks of its context."""
         if worker.engine is None:
-            rt = SimpleNamespace(
-                ledger=self._ledger, root=Path(), own=list(worker.stages), group=worker.group,
+            rt = Runtime(
+                process=worker, ledger=self._ledger, root=Path(), own=list(worker.stages), group=worker.group,
                 region=self._graph.region, plan=self._plan(), stopping=threading.Event(),
                 script=SimpleNamespace(cuts=(), plans=None), alarm=SimpleNamespace(ring=lambda: None),
                 progress=SimpleNamespace(sink_done=lambda sink, epoch: None), own_stages=(),
@@ -149,8 +158,9 @@ class RealStore:
             )  # fmt: skip
             worker.engine = rt
             rt.coordinator = coordinator.Coordinator(rt, until_idle=False)
+            # It is made with its worker, not at the worker's first step.
+            rt.coordinator._begun_us = rt.coordinator._ended_us = worker.begun_us
         rt = cast(Any, worker.engine)
-        rt.generation = worker.generation
         rt.plan.snapshots = self._settings()
         return rt
 

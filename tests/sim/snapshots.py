@@ -115,13 +115,14 @@ class World:
         self.truth.carried(paths)
 
     def captured(self, number: int, mode: str, parts: Mapping[str, Part]) -> None:
-        self.note(f"snapshot {number} is committed: {dict(sorted(parts.items()))}")
+        said = {stage: (part.epoch, sorted(part.positions.items())) for stage, part in sorted(parts.items())}
+        self.note(f"snapshot {number} is committed: {said}")
         self.counts[f"captured {mode}"] += 1
         self.truth.captured(number, mode, parts)
 
     def returned(self, number: int, mode: str) -> None:
         found = self.store.standings()
-        self.note(f"returned to snapshot {number}: {found.heads}")
+        self.note(f"returned to snapshot {number}: {dict(sorted(found.heads.items()))}")
         self.counts[f"returned {mode}"] += 1
         self.truth.returned(mode, found.heads, found.positions)
 

@@ -250,8 +250,8 @@ def aligned_is_taken_as_at_least_once(patch: pytest.MonkeyPatch) -> None:
 def parts_of_the_aborted_are_used_again(patch: pytest.MonkeyPatch) -> None:
     real = ModelStore._begin
 
-    def begin(self: ModelStore, worker: Worker, mode: str) -> int:
-        number = real(self, worker, mode)
+    def begin(self: ModelStore, generation: int, mode: str) -> int:
+        number = real(self, generation, mode)
         if number and self._snapshots[number - 1].status == protocol.ABORTED:
             self._snapshots[number].parts.update(self._snapshots[number - 1].parts)
         return number
@@ -323,8 +323,8 @@ def newest_parts_first(patch: pytest.MonkeyPatch) -> None:
 def what_is_asked_for_begins_out_of_order(patch: pytest.MonkeyPatch) -> None:
     """Who was not seen to ask when the next was found to be due waits behind it, with a lower number."""
 
-    def begin(self: ModelStore, worker: Worker, mode: str) -> int:
-        self._fence(worker.generation)
+    def begin(self: ModelStore, generation: int, mode: str) -> int:
+        self._fence(generation)
         self._snapshots.append(Snapshot(len(self._snapshots), PREPARING, mode, False))
         for one in self._snapshots[:-2]:
             if one.status == protocol.ASKED:
