@@ -28,7 +28,7 @@ from holdfast.protocols.substreams import wire_bytes
 from holdfast.runtime.flow import Flow
 
 # Four windows of ten seconds, each in several epochs.
-ROWS, PER_EPOCH, EVERY = 4_000, 250, "10 seconds"
+ROWS, PER_EPOCH, EVERY = 4_000, 500, "10 seconds"
 
 
 @dataclass(frozen=True)

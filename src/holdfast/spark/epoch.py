@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -51,9 +51,11 @@ class Outcome:
     counts: dict[str, int]  # of rows that did not go the usual way, by reason
     newest_us: list[int | None]  # the largest event time, by feed
     holds: list[tuple[int, int]]  # (bucket, the smallest event time of a row held back in it)
-    labels: dict[str, list[list[str]]]  # by port, the labels of each segment that carries any
-    closing: list[str]  # labels that a source has closed by what it read
-    held: dict[str, int]  # by label of rows held back, their last bucket
+    labels: dict[str, list[list[str]]] = field(
+        default_factory=dict
+    )  # by port, the labels of each segment that carries any
+    closing: list[str] = field(default_factory=list)  # labels that a source has closed by what it read
+    held: dict[str, int] = field(default_factory=dict)  # by label of rows held back, their last bucket
 
     @property
     def layer(self) -> Json:
