@@ -123,6 +123,7 @@ def test_a_loop_that_is_killed_on_its_way_round_goes_on_and_is_exact(home: Path,
     assert run_on(spark, home) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_what_was_to_come_back_and_is_lost_is_made_again(home: Path, spark: SparkSession) -> None:
     lost = list(segments(home, "passing"))
@@ -132,6 +133,7 @@ def test_what_was_to_come_back_and_is_lost_is_made_again(home: Path, spark: Spar
     assert run_on(spark, home) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_state_and_what_it_was_made_of_are_made_again_all_the_way_round(
     home: Path, spark: SparkSession

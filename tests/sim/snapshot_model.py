@@ -149,7 +149,8 @@ class ModelStore:
             return {name: self._released(p) + 1 for name, p in inputs if p is not None and p in self._region}
         if self._last_complete() is None:
             return None
-        return protocol.bounds(self._region, stage, [(one.mode, one.parts) for one in self._lacking(stage)])
+        under_way = [(one.mode, one.parts) for one in self._snapshots if one.status == PREPARING]
+        return protocol.bounds(self._region, stage, under_way)
 
     def _marker_wanted(self, stage: str) -> bool:
         lacking = self._lacking(stage) if stage in self._region else []

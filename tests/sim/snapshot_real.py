@@ -25,6 +25,7 @@ from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.snapshots import ASKED, COMMITTED, PREPARING, Part
 from holdfast.runtime import coordinator, recovery, region, sink_loop
+from holdfast.spark.labels import Labels
 from holdfast.storage import shipper, sweeper
 from holdfast.storage.shipper import Route
 from sim.real_ledger import _do_not_sync
@@ -154,7 +155,7 @@ class RealStore:
                 region=self._graph.region, plan=self._plan(), stopping=threading.Event(),
                 script=SimpleNamespace(cuts=(), plans=None), alarm=SimpleNamespace(ring=lambda: None),
                 progress=SimpleNamespace(sink_done=lambda sink, epoch: None), own_stages=(),
-                route=self._route, stages={name: self._bound(name) for name in self._graph.inputs}, loops={},
+                route=self._route, labels=Labels(), stages={name: self._bound(name) for name in self._graph.inputs}, loops={},
             )  # fmt: skip
             worker.engine = rt
             rt.coordinator = coordinator.Coordinator(rt, until_idle=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from holdfast.flow.policies import Policy
 from holdfast.ledger import epochs, files
 from holdfast.ledger.ledger import Ledger
 from holdfast.storage import shipper
+from interrupted import orphan, run_until
 
 COUNT = "k long, n long"
 
@@ -76,6 +78,25 @@ def test_nothing_of_a_loop_at_rest_is_kept_and_it_goes_on_with_new_rows(
     assert held == []
     countdown(tmp_path, [4, 2]).run(tmp_path / "work", until_idle=True, spark=spark)
     assert found(tmp_path / "out") == counted_down(4, 2)
+
+
+def test_a_cycle_is_captured_on_its_way_round_and_returns_to_that(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What is on its way round is part of the snapshot: nothing of it is lost, and nothing goes round twice."""
+    numbers, work = [40, 0, 45], tmp_path / "work"
+    captured = "select count(*) from snapshots where status in ('committed', 'done') and mode = 'unaligned'"
+
+    def made(every: str) -> hf.Flow:
+        return countdown(tmp_path, numbers, recover=hf.snapshot(every, "unaligned"))
+
+    run_until(made("200 ms"), work, spark, lambda: asked(work, captured)[0][0] >= 2)
+    between = asked(work, "select epoch, positions from snapshot_parts order by number desc limit 1")
+    assert json.loads(between[0][1])["channel:less.out"] <= between[0][0] + 1
+    orphan(work)
+    made("200 ms").run(work, until_idle=True, spark=spark)
+    assert asked(work, "select branch from stages") == [(1,)]
+    assert found(tmp_path / "out") == counted_down(*numbers)
 
 
 def test_a_flow_that_carries_files_nowhere_has_nothing_to_wait_for(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from holdfast.ledger import snapshots
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.snapshots import Snapshot
 from holdfast.protocols.snapshots import channel_state, flaws
+from interrupted import orphan, run_until
 
 
 def feed(home: Path, files: int, first: int = 0) -> None:
@@ -53,11 +53,6 @@ def asked(home: Path, query: str) -> list[tuple]:
         return ledger.execute(query).fetchall()
 
 
-def orphaned(home: Path) -> None:
-    """As a worker that is killed leaves its stages."""
-    asked(home, "update stages set orphaned = 1")
-
-
 @pytest.mark.parametrize("mode", ["aligned", "unaligned", pytest.param("freeze", marks=pytest.mark.slow)])
 def test_every_cut_is_consistent_and_a_region_that_lost_its_worker_returns_to_the_last(
     spark: SparkSession, tmp_path: Path, mode: str
@@ -71,13 +66,15 @@ def test_every_cut_is_consistent_and_a_region_that_lost_its_worker_returns_to_th
     feed(tmp_path, 3, first=6)
     # So seldom that all of this is committed, and covered by no snapshot, when the worker is lost.
     seldom = build(tmp_path, mode, "1 hour")
-    run_until(seldom, tmp_path, spark, lambda: head(tmp_path, "totals") >= last.parts["totals"].epoch + 2)
+    run_until(
+        seldom, tmp_path / "work", spark, lambda: head(tmp_path, "totals") >= last.parts["totals"].epoch + 2
+    )
     covered = {stage: part.epoch for stage, part in last.parts.items()}
     assert dict(asked(tmp_path, "select stage, safe from tiers where tier = 'disk'")) == covered
     published = asked(tmp_path, "select input, processed from cursors where consumer like 'sink:%'")
     assert all(at == covered[name[len("channel:") : -len(".out")]] + 1 for name, at in published)
 
-    orphaned(tmp_path)
+    orphan(tmp_path / "work")
     build(tmp_path, mode, "200 ms").run(tmp_path / "work", until_idle=True, spark=spark)
     assert found(tmp_path) == expected(tmp_path)
     assert asked(tmp_path, "select distinct branch from stages") == [(1,)]
@@ -145,10 +142,10 @@ def test_at_least_once_returns_to_the_markers_although_the_state_has_seen_more(
     """Nobody waits: `together` has read beyond a marker when it is captured, and counts that again after the loss."""
     feed(tmp_path, 14)
     flow = build(tmp_path, "at_least_once", "200 ms", slow=True)
-    run_until(flow, tmp_path, spark, lambda: bool(seen_beyond_a_marker(tmp_path)))
+    run_until(flow, tmp_path / "work", spark, lambda: bool(seen_beyond_a_marker(tmp_path)))
     last = [one for one in taken(tmp_path) if one.is_complete][-1]
     assert not flaws(plan(flow).region, last.parts)
-    orphaned(tmp_path)
+    orphan(tmp_path / "work")
     build(tmp_path, "at_least_once", "200 ms").run(tmp_path / "work", until_idle=True, spark=spark)
     exact = expected(tmp_path)
     repeated = {key: times - exact[key] for key, times in found(tmp_path).items()}
@@ -168,17 +165,3 @@ def seen_beyond_a_marker(home: Path) -> list[tuple]:
 
 def head(home: Path, stage: str) -> int:
     return int(asked(home, f"select head from stages where stage = '{stage}'")[0][0])
-
-
-def run_until(flow: hf.Flow, home: Path, spark: SparkSession, enough: Callable[[], bool]) -> None:
-    """Run for ever, and stop with an error as soon as it is enough: `until_idle` would wait for a snapshot."""
-
-    class Enough(Exception):
-        pass
-
-    def observe(progress: object) -> None:
-        if enough():
-            raise Enough
-
-    with pytest.raises(Enough):
-        flow.run(home / "work", spark=spark, observe=observe)

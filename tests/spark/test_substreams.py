@@ -131,7 +131,7 @@ def batches(*numbers: int, last: bool, start: int = 0) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("tracker", ["xor", pytest.param("punctuation", marks=pytest.mark.slow)])
 def test_a_batch_is_closed_by_its_last_row_and_what_comes_after_is_late(
     spark: SparkSession, tmp_path: Path, tracker: str
 ) -> None:

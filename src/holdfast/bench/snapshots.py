@@ -34,6 +34,9 @@ MODES = ("aligned", "unaligned", "freeze", NO_SYNC)
 SIZES = {"10 MB": 10_000_000, "100 MB": 100_000_000, "1 GB": 1_000_000_000}
 QUEUED = 20
 
+# Tasks that run at a time: the slow stage's sleep, and must not keep those of the fast one waiting.
+SLOTS = 4
+
 # By size, the costs of every mode in all rounds.
 Costs = Mapping[str, list[Cost]]
 
@@ -43,8 +46,8 @@ def run(
     *,
     sizes: Mapping[str, int] = SIZES,
     touched: int = 20_000,
-    epochs: int = 40,
-    rounds: int = 3,
+    epochs: int = 30,
+    rounds: int = 2,
     seed: int = 1,
     directory: Path | None = None,
     quick: bool = False,
@@ -65,7 +68,7 @@ def run(
     report = Report("snapshots", seed, {**parameters, "quick": quick}, bars={} if quick else BARS)
     home = directory or data.default_directory()
     home.mkdir(parents=True, exist_ok=True)
-    with measuring(report, spark, json_path) as session:
+    with measuring(report, spark, json_path, {"spark.master": f"local[{SLOTS}]"}) as session:
         queues = _queues(session, home, rounds, queued, seed)
         costs = {
             size: _costs(session, home, size, bytes_wanted, touched, epochs, rounds, seed)

@@ -91,8 +91,8 @@ def ceilings(mode: str, region: Region, stage: str, parts: Parts) -> dict[str, i
     return {} if mode == "at_least_once" else markers(region, stage, parts)
 
 
-def bounds(region: Region, stage: str, lacking: Sequence[tuple[str, Parts]]) -> dict[str, int] | None:
-    """The same for all snapshots that lack a stage's part, by mode and parts, oldest first: it takes its parts in order.
+def bounds(region: Region, stage: str, under_way: Sequence[tuple[str, Parts]]) -> dict[str, int] | None:
+    """The same for all snapshots that are under way, by mode and parts, oldest first: a stage takes its parts in order.
 
     It must not read beyond the marker of a later one either, whatever the mode of the first lets it do.
 
@@ -100,14 +100,17 @@ def bounds(region: Region, stage: str, lacking: Sequence[tuple[str, Parts]]) -> 
     >>> bounds(region, "sum", [("at_least_once", {}), ("unaligned", {"in": Part(6, {"source:a": 9})})])
     {'channel:in.out': 7}
     """
-    if not lacking:
+    # One that freezes holds a stage also when it has the stage's part, but not before those that are older.
+    pending = [(mode, parts) for mode, parts in under_way if mode == "freeze" or stage not in parts]
+    if not pending:
         return {}
-    first, *later = lacking
+    first, *later = pending
     found = ceilings(first[0], region, stage, first[1])
     if found is None:
         return None
-    for mode, parts in later:
-        for name, at in markers(region, stage, parts).items() if mode != "at_least_once" else ():
+    waited = [parts for mode, parts in later if stage not in parts and mode != "at_least_once"]
+    for parts in waited:
+        for name, at in markers(region, stage, parts).items():
             found[name] = min(at, found.get(name, at))
     return found
 

@@ -29,8 +29,8 @@ def ceilings(rt: Runtime, tx: sa.Connection, row: StageRow) -> dict[str, int] | 
         return None
     if rt.script.cuts and not rt.script.may_go_on(tx, row):
         return None
-    lacking = [(one.mode, one.parts) for one in _lacking(tx, row.stage)]
-    return protocol.bounds(rt.region, row.stage, lacking)
+    under_way = [(one.mode, one.parts) for one in snapshots.all_snapshots(tx, protocol.PREPARING)]
+    return protocol.bounds(rt.region, row.stage, under_way)
 
 
 def wants_marker(rt: Runtime, tx: sa.Connection, row: StageRow) -> bool:

@@ -228,3 +228,37 @@ def test_the_stages_of_a_region_are_captured_in_one_way() -> None:
         ) as e:
             region(hf.snapshot(), hf.no_sync(), other)
         assert (e.value.stage, "Make one policy = hf.snapshot(...)" in str(e.value.hint)) == ("s2", True)
+
+
+def loop_of(*chosen: Policy) -> None:
+    """A cycle of two stages, and a stage behind it."""
+    flow = hf.Flow("f", guarantee="at_least_once")
+    back = flow.feedback("again", schema="k long")
+    first = flow.source("in", hf.rows([{"k": 1}])).union(back).group_by("k").agg(n=hf.count()).named("first")
+    second = first.transform(lambda df: df.select("k")).named("second")
+    back.close_with(second).to(hf.discard())
+    for stream, policy in zip((first, second), chosen, strict=True):
+        stream.recover(policy)
+    plan(flow)
+
+
+@pytest.mark.parametrize("mode", ["aligned", "at_least_once"])
+def test_no_mode_that_waits_for_its_own_marker_captures_a_cycle(mode: str) -> None:
+    loop_of(*[hf.snapshot(mode="unaligned")] * 2)
+    with pytest.raises(hf.PlanError, match=f"mode='{mode}' cannot capture the cycle of first, second") as e:
+        loop_of(*[hf.snapshot(mode=mode)] * 2)
+    assert "unaligned" in str(e.value.hint)
+
+
+def test_a_cycle_is_captured_wholly_or_not_at_all() -> None:
+    with pytest.raises(hf.PlanError, match="first, second form a cycle, and snapshots capture only first"):
+        loop_of(hf.snapshot(mode="unaligned"), hf.no_sync())
+
+
+def test_substreams_and_snapshots_do_not_go_together() -> None:
+    flow = hf.Flow("f", recover=hf.snapshot())
+    rows = flow.source("in", hf.rows([{"k": 1, "last": True}]))
+    rows.substream(by="k", closed_when="last").named("labelled").to(hf.discard())
+    with pytest.raises(hf.PlanError, match="'labelled' labels substreams") as e:
+        plan(flow)
+    assert "hf.no_sync()" in str(e.value.hint)
