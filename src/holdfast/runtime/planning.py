@@ -53,27 +53,11 @@ class _Taken:
 def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
     """The plan of the epoch after the head, or None if there is nothing to do or a consumer is far behind."""
     if rt.script.plans is not None:
-        if rt.region and ceilings(rt, tx, row) is None:
-            return None
-        body = rt.script.plan(tx, row)
-        if body is None or "skip" in body or not cycles.reads_durable(rt, tx, stage, body["ranges"]):
-            return None
-        return EpochPlan.from_json(body)
+        return _scripted(rt, tx, stage, row)
     cycles.check_bounded(rt, tx, stage)
-    if not _producers_known(rt, tx, stage) or any(
-        _far_behind(rt, tx, reader, row, port)
-        for reader, port in rt.plan.readers(stage.name)
-        if not cycles.is_fed_back(rt.plan, reader, stage.name, port)
-    ):
+    taken = _all_taken(rt, tx, stage, row)
+    if taken is None:
         return None
-    bounds = ceilings(rt, tx, row)
-    if bounds is None:
-        return None
-    kept_out = cycles.kept_out(rt, tx, stage)
-    taken = {
-        origin: _take(rt, tx, stage, origin, bounds.get(origin.id), origin in kept_out)
-        for origin in cycles.first_fed_back(stage)
-    }
     rows = sum(part.rows for part in taken.values())
     before = manifest_of(tx, row, row.head) or {}
     timing = stage.operator.timing if stage.operator else None
@@ -105,6 +89,28 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
         ends,
     )
+
+
+def _scripted(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
+    """The recorded plan, unless the stage has to wait for a snapshot, or for what is fed back."""
+    body = rt.script.plan(tx, row)
+    if body is None or "skip" in body or ceilings(rt, tx, row) is None:
+        return None
+    return EpochPlan.from_json(body) if cycles.reads_durable(rt, tx, stage, body["ranges"]) else None
+
+
+def _all_taken(
+    rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow
+) -> dict[Input, _Taken] | None:
+    """What an epoch takes of its inputs, first of what comes back; None if the stage has to wait."""
+    bounds = ceilings(rt, tx, row) if _producers_known(rt, tx, stage) else None
+    if bounds is None or _is_held_back(rt, tx, row):
+        return None
+    kept_out = cycles.kept_out(rt, tx, stage)
+    return {
+        origin: _take(rt, tx, stage, origin, bounds.get(origin.id), origin in kept_out)
+        for origin in cycles.first_fed_back(stage)
+    }
 
 
 def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
@@ -153,6 +159,15 @@ def frontier_of_inputs(
     ]
     known = [value for value in found if value is not None]
     return min(known) if known else None
+
+
+def _is_held_back(rt: Runtime, tx: sa.Connection, row: StageRow) -> bool:
+    """Whether somebody who reads the stage is far behind; who is fed back to holds nobody back."""
+    return any(
+        _far_behind(rt, tx, reader, row, port)
+        for reader, port in rt.plan.readers(row.stage)
+        if not cycles.is_fed_back(rt.plan, reader, row.stage, port)
+    )
 
 
 def _far_behind(rt: Runtime, tx: sa.Connection, consumer: str, row: StageRow, port: str) -> bool:
