@@ -34,7 +34,7 @@ NO_SYNC = "no_sync"
 EVERY = "1 second"
 
 # A key of the running aggregate takes about so much on the disk.
-STATE_BYTES_A_KEY = 42
+STATE_BYTES_A_KEY = 34
 
 
 @dataclass(frozen=True)
