@@ -246,6 +246,7 @@ def test_the_first_chapter_of_the_tutorial_runs_as_written(tmp_path: Path) -> No
     assert orders == different_ids(tmp_path / "shop.py")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_the_worked_example_of_snapshots_runs_as_written(tmp_path: Path) -> None:
     page = ROOT / "docs" / "SNAPSHOTS.md"

@@ -88,6 +88,7 @@ def test_recovery_kills_a_primary_and_times_its_successor(tmp_path: Path) -> Non
     assert list((tmp_path / "data").iterdir()) == [], "the scratch directory should be gone"
 
 
+@pytest.mark.slow
 def test_snapshots_are_compared_by_mode_with_epochs_queued_and_as_the_state_grows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
