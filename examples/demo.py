@@ -1,7 +1,7 @@
 """`make demo`: run a flow on generated orders, kill it with kill -9 midway, run it again, check the result.
 
-The worker is a process of its own, as in production; this script only kills it, starts it again, and compares what it
-left in its two sinks with an independent batch computation by Spark over the same rows.
+The flow runs in processes of its own, as in production; this script only kills them, starts the flow again, and compares
+what it left in its two sinks with an independent batch computation by Spark over the same rows.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
-from orders import HOME, flow, orders, visits
+from orders import HOME, ORDERS, VISITS, flow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
+from holdfast.flow.generate import GenerateSource
+from holdfast.ledger.roster import roster
+from holdfast.sources.contract import NOTHING, Limits
 from holdfast.sources.generate import Generate
 
 FLOW = Path(__file__).with_name("orders.py")
@@ -37,12 +40,11 @@ def main() -> int:
     console.print(
         f"Flow {flow.name!r}: dedup, windows and a join, into a directory and a table. Starting it."
     )
-    worker = start()
-    wait_for_epoch(worker, KILL_AFTER_EPOCH)
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
+    supervisor = start()
+    wait_for_epoch(supervisor, KILL_AFTER_EPOCH)
+    killed = kill_all(supervisor)
     console.print(
-        f"[bold red]kill -9[/] of process {worker.pid} at epoch {head()}. Running the same command again."
+        f"[bold red]kill -9[/] of processes {killed} at epoch {head()}. Running the same command again."
     )
     if start().wait() != 0:
         console.print("[bold red]The second run failed.[/]")
@@ -51,7 +53,7 @@ def main() -> int:
 
 
 def start() -> subprocess.Popen[bytes]:
-    """Start the worker with the command that a user would type."""
+    """Start the flow with the command that a user would type."""
     command = [
         Path(sys.executable).with_name("holdfast"),
         "run",
@@ -63,12 +65,23 @@ def start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(list(map(str, command)), env={**os.environ, "ORDERS_HOME": str(HOME)})
 
 
-def wait_for_epoch(worker: subprocess.Popen[bytes], epoch: int) -> None:
+def wait_for_epoch(supervisor: subprocess.Popen[bytes], epoch: int) -> None:
     """Wait until the flow has committed an epoch."""
     while head() < epoch:
-        if worker.poll() is not None:
+        if supervisor.poll() is not None:
             raise SystemExit("the flow ended before it could be killed")
         time.sleep(0.05)
+
+
+def kill_all(supervisor: subprocess.Popen[bytes]) -> str:
+    """Kill whatever runs the flow: the supervisor first, as it would replace its workers."""
+    supervisor.kill()
+    supervisor.wait()
+    groups = roster(HOME / "work")["groups"].values()
+    workers = [worker["process"]["pid"] for group in groups for worker in group["workers"] if worker["lives"]]
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    return ", ".join(map(str, [supervisor.pid, *workers]))
 
 
 def head() -> int:
@@ -90,12 +103,12 @@ def check() -> int:
     builder = SparkSession.builder.master("local[*]").config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "4")
     spark = builder.config("spark.log.level", "ERROR").getOrCreate()
-    unique = generated(spark, orders).dropDuplicates(["id"]).cache()
+    unique = generated(spark, ORDERS).dropDuplicates(["id"]).cache()
     minutes = unique.groupBy("user", f.window("ts", "1 minute").alias("w")).agg(
         f.expr("sum(amount * qty)").alias("spent"), f.count("*").alias("orders")
     )
     led = unique.alias("o").join(
-        generated(spark, visits).alias("v"),
+        generated(spark, VISITS).alias("v"),
         f.expr("o.user = v.user and v.ts between o.ts - interval 10 seconds and o.ts"),
     )
     pages = led.groupBy("page").agg(f.count("*").alias("orders"), f.sum("amount").alias("spent"))
@@ -113,10 +126,10 @@ def check() -> int:
     return 1 if any(wrong.values()) else 0
 
 
-def generated(spark: SparkSession, stream: object) -> DataFrame:
+def generated(spark: SparkSession, description: GenerateSource) -> DataFrame:
     """All rows of a generator at once."""
-    source = Generate("all", stream.node.description)  # type: ignore[attr-defined]
-    return source.read(spark, source.discover(set()))
+    source = Generate("all", description)
+    return source.read(spark, source.next(NOTHING, Limits()))
 
 
 def table() -> pa.Table:

@@ -7,28 +7,24 @@ Run it with `holdfast run examples/orders.py --work-dir demo-work/work --drain`;
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import holdfast as hf
 
 HOME = Path(os.environ.get("ORDERS_HOME", "demo-work"))
-EVENTS = {"rows": 240_000, "per_epoch": 20_000, "disorder": "2 seconds"}
+events = partial(hf.generate, rows=240_000, per_epoch=20_000, disorder="2 seconds")
+ORDERS = events(
+    "id string, user string, amount double, qty int, ts timestamp",
+    keys={"user": 2_000},
+    repeat=0.05,
+    seed=7,
+)
+VISITS = events("user string, page string, ts timestamp", keys={"user": 2_000, "page": 12}, seed=8)
 
 flow = hf.Flow("orders", guarantee="exactly_once")
-orders = flow.source(
-    "orders",
-    hf.generate(
-        "id string, user string, amount double, qty int, ts timestamp",
-        keys={"user": 2_000},
-        repeat=0.05,
-        seed=7,
-        **EVENTS,
-    ),
-)
-visits = flow.source(
-    "visits",
-    hf.generate("user string, page string, ts timestamp", keys={"user": 2_000, "page": 12}, seed=8, **EVENTS),
-)
+orders = flow.source("orders", ORDERS)
+visits = flow.source("visits", VISITS)
 
 unique = orders.dedup("id", time="ts", within="1 minute").named("unique")
 minutes = unique.group_by("user").window("ts", tumbling="1 minute", late="5 seconds")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from holdfast.core.errors import InputError, PlanError
@@ -148,3 +151,11 @@ def test_other_settings_on_an_old_work_directory_are_refused() -> None:
     for other in ({"rows": 10, "seed": 2}, {"rows": 11, "seed": 1}, {"rows": 10, "seed": 1, "per_epoch": 3}):
         with pytest.raises(InputError, match="other settings"):
             Generate("events", generate(**other), first)  # type: ignore[arg-type]
+
+
+def test_the_demo_compares_with_all_rows_of_a_generator(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "examples"))
+    demo = importlib.import_module("demo")
+    assert demo.generated(spark, generate(rows=BLOCK_ROWS + 5, per_epoch=10)).count() == BLOCK_ROWS + 5
