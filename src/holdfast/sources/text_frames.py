@@ -16,10 +16,18 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.flow.endpoints import FilesSource
+from holdfast.sources.decimals import (
+    any_inexact,
+    as_text,
+    may_be_inexact,
+    number,
+    scales,
+    with_numbers_in_quotes,
+)
 from holdfast.spark.task import ERROR_MARK
 
 FILE, LINE = "__hf_file", "__hf_line"  # where a line of text is from, and the line
-_BAD, _ONE = "__hf_malformed", "__hf_one"
+_BAD, _ONE, _TEXT = "__hf_malformed", "__hf_one", "__hf_text"
 _SHOWN = 200
 
 # A closing brace with anything behind it that could begin another value: looked into more closely.
@@ -77,15 +85,54 @@ class TextFrames:
         parsed = lines.select(
             *(f.col(name) for name in lines.columns),
             one.alias(_ONE),
+            *self._text_of_decimals(line),
             f.inline(f.array(f.from_json(line, self._with_bad(), self._options()))),
         )
-        bad = f.when(f.col(_BAD).isNotNull() | ~f.col(_ONE), f.col(LINE))
-        return parsed.select(*self._columns(), f.col(FILE), f.col(_ONE), bad.alias(_BAD))
+        bad = f.when(f.col(_BAD).isNotNull() | ~f.col(_ONE) | self._any_inexact(), f.col(LINE))
+        return parsed.select(*self._exact_json(), f.col(FILE), f.col(_ONE), bad.alias(_BAD))
+
+    def _decimals(self) -> t.StructType:
+        return t.StructType([field for field in self.schema.fields if scales(field.dataType)])
+
+    def _text_of_decimals(self, line: Column) -> list[Column]:
+        """Where a line may have a decimal of too many places, the columns that hold decimals, with their text."""
+        decimals = self._decimals()
+        if not decimals.fields:
+            return []
+        text = t.StructType([*_text_fields(decimals), t.StructField(_BAD, t.StringType())])
+        read = f.from_json(with_numbers_in_quotes(line), text, self._options())
+        return [f.when(may_be_inexact(line, decimals), read).alias(_TEXT)]
+
+    def _any_inexact(self) -> Column:
+        decimals = self._decimals()
+        return any_inexact(f.col(_TEXT), decimals) if decimals.fields else f.lit(False)
+
+    def _exact_json(self) -> list[Column]:
+        """All columns, null where Spark has rounded."""
+        decimals = {
+            field.name: f.when(
+                ~any_inexact(f.col(_TEXT).getField(field.name), field.dataType), f.col(_quoted(field.name))
+            ).alias(field.name)
+            for field in self._decimals().fields
+        }
+        return [decimals.get(name, f.col(_quoted(name))) for name in (*self.schema.names, *self.carried)]
 
     def _csv(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-        reader = spark.read.schema(self._with_bad()).options(**self._options())
+        text = t.StructType([*_text_fields(self.schema), t.StructField(_BAD, t.StringType())])
+        reader = spark.read.schema(text).options(**self._options())
         rows = reader.option("header", self.description.csv.header).csv(list(paths))
-        return rows.select(*self._columns(), f.col("_metadata.file_name").alias(FILE), f.col(_BAD))
+        exact = {
+            field.name: number(f.col(_quoted(field.name)), field.dataType)
+            for field in self._decimals().fields
+        }
+        wrong = f.lit(False)
+        for name, value in exact.items():
+            wrong = wrong | (f.col(_quoted(name)).isNotNull() & value.isNull())
+        # Spark keeps the line of a row that it finds malformed itself; where only we do, the row is written anew.
+        anew = f.to_csv(f.struct(*self._columns()), self._options())
+        bad = f.coalesce(f.col(_BAD), f.when(wrong, anew))
+        columns = [exact.get(name, f.col(_quoted(name))).alias(name) for name in self.schema.names]
+        return rows.select(*columns, f.col("_metadata.file_name").alias(FILE), bad.alias(_BAD))
 
     def _with_bad(self) -> t.StructType:
         return t.StructType([*self.schema.fields, t.StructField(_BAD, t.StringType())])
@@ -132,6 +179,10 @@ class TextFrames:
         wrong = value.isNotNull() & f.col(_quoted(field.name)).isNull()
         told = f.concat(f.lit(f"{field.name} is no {kind}: "), f.left(value, f.lit(_SHOWN)))
         return f.when(wrong, told)
+
+
+def _text_fields(schema: t.StructType) -> list[t.StructField]:
+    return [t.StructField(field.name, as_text(field.dataType)) for field in schema.fields]
 
 
 def _never() -> Column:
