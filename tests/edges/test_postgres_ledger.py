@@ -6,18 +6,21 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
 
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError, PlanError
-from holdfast.ledger import epochs, groups, holder, inputs, schema, stages
+from holdfast.ledger import epochs, groups, holder, inputs, pins, schema, stages
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger, reading
@@ -180,6 +183,33 @@ def test_a_reader_sees_one_moment_and_can_write_nothing(ledger: Ledger) -> None:
         assert tx.execute(count).scalar_one() == before
     with pytest.raises(LedgerError, match="read-only"), ledger.read() as tx:
         tx.execute(sa.delete(schema.source_items))
+
+
+def test_a_write_sees_what_was_committed_while_it_waited_whatever_the_server_takes_for_granted(
+    tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed(tmp_path, postgres, monkeypatch)
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        name = sql.Identifier(urlsplit(postgres).path[1:])
+        setting = "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'"
+        admin.execute(sql.SQL(setting).format(name))
+    seen: list[pins.Pinned] = []
+
+    def sweep() -> None:
+        with closing(Ledger(tmp_path)) as other, other.unfenced_write() as tx:
+            seen.append(pins.pinned(tx))
+
+    with closing(Ledger(tmp_path)) as ledger:
+        with ledger.unfenced_write() as tx, psycopg.connect(postgres, autocommit=True) as admin:
+            sweeper = Thread(target=sweep)
+            sweeper.start()
+            waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while admin.execute(waiting).fetchone() == (0,):
+                assert sweeper.is_alive()
+                time.sleep(0.01)
+            pins.pin(tx, "reader", [7], [])
+        sweeper.join()
+    assert seen == [pins.Pinned(frozenset({7}), frozenset())]
 
 
 def test_a_holder_stopped_inside_a_transaction_loses_its_connection_by_force(

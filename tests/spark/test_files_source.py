@@ -15,6 +15,7 @@ from holdfast.core.errors import InputError, PlanError
 from holdfast.flow.endpoints import files
 from holdfast.sources.contract import NOTHING, REFUSED, Limits, Taken
 from holdfast.sources.files import Files
+from holdfast.sources.fitness import Facts
 
 # A schema is parsed by Spark.
 pytestmark = pytest.mark.usefixtures("spark")
@@ -59,6 +60,27 @@ def test_files_are_found_in_the_order_of_their_modification_each_once(tmp_path: 
     found = source(tmp_path).next(Taken(1, known={"b.parquet"}), Limits())
     assert [item.identity for item in found] == ["c.parquet", "a.parquet"]
     assert [item.rows for item in found] == [3, 3]
+
+
+def test_a_file_that_vanishes_while_it_is_looked_at_was_never_there(tmp_path: Path) -> None:
+    class Vanishing(set[str]):
+        """As soon as the listing has named it, the file is gone."""
+
+        def __contains__(self, name: object) -> bool:
+            (tmp_path / "listed.parquet").unlink(missing_ok=True)
+            return False
+
+    class Opening(Files):
+        def _facts(self, name: str) -> Facts:
+            (tmp_path / "stamped.parquet").unlink(missing_ok=True)
+            return super()._facts(name)
+
+    for name in ("listed.parquet", "stamped.parquet", "there.parquet"):
+        put(tmp_path / name)
+    found = Opening("orders", files(str(tmp_path), schema="a bigint")).next(
+        Taken(0, known=Vanishing()), Limits()
+    )
+    assert [item.identity for item in found] == ["there.parquet"]
 
 
 def test_a_missing_directory_and_a_file_in_its_place_say_what_to_do(tmp_path: Path) -> None:

@@ -112,9 +112,9 @@ def test_rows_per_epoch_are_bounded_but_files_are_never_split(spark: SparkSessio
 def test_a_work_directory_can_be_moved_between_runs(spark: SparkSession, tmp_path: Path) -> None:
     write_files(tmp_path / "in", FILES[:4])
     totals_flow(tmp_path, max_files_per_epoch=1).run(tmp_path / "work", until_idle=True, spark=spark)
-    shutil.move(tmp_path / "work", tmp_path / "elsewhere [moved]")
+    shutil.move(tmp_path / "work", tmp_path / "elsewhere [moved?] #2")
     write_files(tmp_path / "in", FILES[4:], first=4)
-    totals_flow(tmp_path).run(tmp_path / "elsewhere [moved]", until_idle=True, spark=spark)
+    totals_flow(tmp_path).run(tmp_path / "elsewhere [moved?] #2", until_idle=True, spark=spark)
     check_totals(spark, tmp_path, ROWS)
 
 

@@ -169,12 +169,25 @@ def settle(ledger: Ledger, row: StageRow, safe: Mapping[str, int], needed: Mappi
 def mark_lost(
     ledger: Ledger, row: StageRow, layer_ids: Sequence[int], segment_ids: Sequence[int], why: str
 ) -> None:
-    """Record that named files are not there, before anything is done about it."""
+    """Record that named files are not there, before anything is done about it.
+
+    What the sweeper has condemned since they were looked for is not lost: it was let go.
+    """
     with ledger.write(row.generation) as tx:
-        for table, ids in ((schema.layers, layer_ids), (schema.segments, segment_ids)):
-            if ids:
-                tx.execute(sa.update(table).where(table.c.id.in_(list(ids))).values(status="lost"))
-        record_event(tx, "lost", why, stage=row.stage, generation=row.generation)
+        if _restated(tx, layer_ids, segment_ids, "live", "lost"):
+            record_event(tx, "lost", why, stage=row.stage, generation=row.generation)
+
+
+def _restated(
+    tx: Connection, layer_ids: Sequence[int], segment_ids: Sequence[int], before: str, after: str
+) -> int:
+    """Give files another status if they have the one that is expected; how many had it."""
+    changed = 0
+    for table, ids in ((schema.layers, layer_ids), (schema.segments, segment_ids)):
+        if ids:
+            expected = table.c.id.in_(list(ids)), table.c.status == before
+            changed += tx.execute(sa.update(table).where(*expected).values(status=after)).rowcount
+    return changed
 
 
 def lost_layers(tx: Connection, row: StageRow) -> list[LayerRow]:
@@ -194,9 +207,7 @@ def mark_found(
 ) -> None:
     """Files that were lost are there again, brought back from a mirror."""
     with ledger.write(row.generation) as tx:
-        for table, ids in ((schema.layers, layer_ids), (schema.segments, segment_ids)):
-            if ids:
-                tx.execute(sa.update(table).where(table.c.id.in_(list(ids))).values(status="live"))
+        _restated(tx, layer_ids, segment_ids, "lost", "live")
         reason = f"{len(layer_ids)} layers and {len(segment_ids)} segments were brought back from {where}"
         record_event(tx, "restored", reason, stage=row.stage, generation=row.generation)
 

@@ -69,6 +69,8 @@ class Postgres:
         self._engine = sa.create_engine(
             location.address,
             connect_args=_connect_arguments(location),
+            # Not what the server takes for granted: a write must see what was committed while it waited for the lock.
+            isolation_level="READ COMMITTED",
             pool_pre_ping=True,
             max_overflow=-1,  # every loop of a worker may ask at the same time
         )

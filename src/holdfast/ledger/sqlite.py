@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from holdfast.core import limits
@@ -28,7 +28,9 @@ class Sqlite:
         self._file = location.file
         self._existed = self._file.exists()
         self._engine = sa.create_engine(
-            f"sqlite:///{self._file}",
+            URL.create(
+                "sqlite", database=str(self._file)
+            ),  # a path may hold what means something in the text of a URL
             connect_args={"timeout": limits.LEDGER_BUSY_MS_MAX / 1000, "check_same_thread": False},
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
+from holdfast.ledger.files import LayerRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.snapshots import Region
 from holdfast.runtime.news import News
@@ -27,27 +28,34 @@ from holdfast.storage.shipper import DISK, REPLICA, STANDBY, Route
 
 
 class Pins:
-    """Layers that a running job of this process reads, by their row in the ledger."""
+    """Layers that a running job of this process reads, by their row in the ledger.
+
+    Finding layers there and holding them is one step, and so is looking at what is held and condemning the rest. If the
+    two could mix, a merge that commits in between would let the sweeper take the files that a job has just found.
+    """
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
         self._lock = Lock()
 
     @contextmanager
-    def hold(self, ids: Sequence[int]) -> Iterator[None]:
-        """Keep the sweeper off these layers."""
+    def hold(self, find: Callable[[], Sequence[LayerRow]]) -> Iterator[Sequence[LayerRow]]:
+        """Keep the sweeper off the layers that `find` reads in the ledger."""
         with self._lock:
+            found = find()
+            ids = [layer.id for layer in found]
             self._counts.update(ids)
         try:
-            yield
+            yield found
         finally:
             with self._lock:
                 self._counts.subtract(ids)
 
-    def held(self) -> set[int]:
-        """What must not be condemned now."""
+    @contextmanager
+    def held(self) -> Iterator[set[int]]:
+        """What must not be condemned; until this is left, nobody holds anything more."""
         with self._lock:
-            return {i for i, count in self._counts.items() if count > 0}
+            yield {i for i, count in self._counts.items() if count > 0}
 
 
 class Alarm:

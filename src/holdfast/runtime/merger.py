@@ -91,8 +91,8 @@ class Merger:
         rt = self._rt
         crashpoints.reach("merge.before")
         try:
-            with rt.pins.hold([layer.id for layer in merge.inputs]):
-                while merge.ranges and not rt.stopping.is_set():
+            with rt.pins.hold(lambda: self._still_live(merge)) as inputs:
+                while merge.ranges and len(inputs) == len(merge.inputs) and not rt.stopping.is_set():
                     self._rewrite_next(merge)
                 if not merge.ranges:
                     self._commit(merge)
@@ -105,6 +105,12 @@ class Merger:
             if self._failures >= limits.ATTEMPTS_PER_PLAN_MAX and not rt.stopping.is_set():
                 raise error.at(stage=merge.stage.name, epoch=merge.inputs[-1].last) from error.__cause__
         epochs.close_attempt(rt.ledger, merge.row, merge.attempt)
+
+    def _still_live(self, merge: _Merge) -> list[LayerRow]:
+        """The inputs that a repair has not replaced since they were chosen."""
+        with self._rt.ledger.read() as tx:
+            live = {layer.id for layer in files.live_layers(tx, merge.row)}
+        return [layer for layer in merge.inputs if layer.id in live]
 
     def _rewrite_next(self, merge: _Merge) -> None:
         ranges = tuple(merge.ranges[: limits.MERGE_STEP_RUNS_MAX])

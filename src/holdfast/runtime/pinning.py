@@ -29,10 +29,8 @@ def base_state(
 ) -> Iterator[Sequence[LayerRow]]:
     """The spine at a stage's head; it stays, and so does what the plan reads."""
     if rt.leads:
-        with rt.ledger.read() as tx:
-            spine = _spine(tx, stage, row)
-        with rt.pins.hold([layer.id for layer in spine]):
-            yield spine
+        with rt.pins.hold(lambda: _found(rt, stage, row)) as held:
+            yield held
         return
     with rt.ledger.unfenced_write() as tx:
         spine = _spine(tx, stage, row)
@@ -63,6 +61,11 @@ def let_go(rt: Runtime, stage: BoundStage) -> None:
 
 def _reader(rt: Runtime, stage: BoundStage) -> str:
     return f"{rt.worker}/{stage.name}"
+
+
+def _found(rt: Runtime, stage: BoundStage, row: StageRow) -> list[LayerRow]:
+    with rt.ledger.read() as tx:
+        return _spine(tx, stage, row)
 
 
 def _spine(tx: sa.Connection, stage: BoundStage, row: StageRow) -> list[LayerRow]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from holdfast.core import crashpoints, limits
@@ -132,8 +132,8 @@ def _mark(rt: Runtime, stage: str, named: str | None) -> int:
     if ids or losses.segments:
         reasons = losses.reasons or [f"{named} cannot be read"]
         files.mark_lost(rt.ledger, row, ids, losses.segments, "; ".join(reasons[:20]))
-    consumers, pinned = rt.plan.consumers(stage), rt.pins.held()
-    sweep(rt.ledger, rt.root, stage, rt.generation, consumers, rt.route(stage), pinned)
+    consumers, route = rt.plan.consumers(stage), rt.route(stage)
+    sweep(rt.ledger, rt.root, stage, rt.generation, consumers, route, rt.pins.held)
     return len(ids) + len(losses.segments)
 
 
@@ -166,19 +166,20 @@ class _StageReplay:
         self._replays = replays
         self._rt = replays.rt
         self._stage = stage
-        with self._rt.ledger.read() as tx:
-            # The replay of another worker's stage is only a step on the way: nothing of it is committed.
-            own = stage.name in self._rt.own
-            self._row = (
-                epochs.own_row(tx, stage.name, self._rt.generation)
-                if own
-                else epochs.stage_row(tx, stage.name)
-            )
-            self._layers = files.live_layers(tx, self._row)
-            self._lost_segments = set(files.lost_epochs(tx, self._row))
+        self._held = ExitStack()
+        self._layers = list(self._held.enter_context(self._rt.pins.hold(self._found)))
         self._lost_state = set(self._uncovered()) if stage.operator is not None else set()
         self._outcomes: dict[int, Outcome] = {}
         self._attempts: dict[int, str] = {}
+
+    def _found(self) -> list[LayerRow]:
+        rt, name = self._rt, self._stage.name
+        with rt.ledger.read() as tx:
+            # The replay of another worker's stage is only a step on the way: nothing of it is committed.
+            own = name in rt.own
+            self._row = epochs.own_row(tx, name, rt.generation) if own else epochs.stage_row(tx, name)
+            self._lost_segments = set(files.lost_epochs(tx, self._row))
+            return files.live_layers(tx, self._row)
 
     def repair(self) -> int:
         """Replay and commit every epoch that has lost files."""
@@ -203,7 +204,8 @@ class _StageReplay:
         return self._outcomes[epoch]
 
     def close(self) -> None:
-        """Give up the attempts that were only steps on the way."""
+        """Give up the attempts that were only steps on the way, and what was held for them."""
+        self._held.close()
         for attempt in self._attempts.values():
             epochs.close_attempt(self._rt.ledger, self._row, attempt)
 
@@ -223,12 +225,11 @@ class _StageReplay:
         spine, _ = files.cover(self._layers, epoch - 1)
         attempt = self._attempts[epoch] = epochs.open_attempt(rt.ledger, self._row, "repair", epoch)
         infos = [layer_info(layer) for layer in spine]
-        with rt.pins.hold([layer.id for layer in spine]):
-            try:
-                directory = attempt_directory(self._stage.name, attempt)
-                outcome = execute(rt, self._stage, plan, epoch, directory, infos, self._replays.segments)
-            except HoldfastError as error:
-                raise self._hopeless(epoch, error.message) from error
+        try:
+            directory = attempt_directory(self._stage.name, attempt)
+            outcome = execute(rt, self._stage, plan, epoch, directory, infos, self._replays.segments)
+        except HoldfastError as error:
+            raise self._hopeless(epoch, error.message) from error
         if outcome.digests != digests:
             raise not_deterministic(
                 "a replay of the recorded plan gave other rows than the first time",

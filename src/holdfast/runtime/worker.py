@@ -377,7 +377,7 @@ class Worker:
         rt = self._rt
         for name in rt.own:
             consumers, route = rt.plan.consumers(name), rt.route(name)
-            sweep(rt.ledger, rt.root, name, rt.generation, consumers, route, rt.pins.held())
+            sweep(rt.ledger, rt.root, name, rt.generation, consumers, route, rt.pins.held)
         self._discovery.let_go()
         return False
 

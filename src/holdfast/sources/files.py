@@ -53,14 +53,15 @@ class Files(Source):
                 new = [
                     e for e in entries if e.name not in after.known and e.name[0] not in "._" and e.is_file()
                 ]
-                found = sorted((e.stat().st_mtime_ns, e.name, e.stat().st_size) for e in new)
+                found = sorted(stamp for e in new for stamp in _stamped(e))
         except OSError as error:
             raise InputError(
                 f"source {self._name!r} cannot list {self._directory}: {error.strerror}",
                 operation="discover",
                 hint=_directory_hint(error),
             ) from error
-        return [self._item(name, size, mtime_ns) for mtime_ns, name, size in found[: most.items]]
+        items = (self._item(name, size, mtime_ns) for mtime_ns, name, size in found[: most.items])
+        return [item for item in items if item is not None]
 
     def as_found(self, item: Item) -> Item:
         """The file as it is now; one that is gone is missed when it is read."""
@@ -70,7 +71,7 @@ class Files(Source):
             return item
         if _stamp(item) == (stat.st_size, stat.st_mtime_ns):
             return item
-        return self._item(item.identity, stat.st_size, stat.st_mtime_ns)
+        return self._item(item.identity, stat.st_size, stat.st_mtime_ns) or item
 
     def checked(self, items: Sequence[Item]) -> list[Path]:
         """The files of items, found to be what they were when they were discovered, without the refused ones."""
@@ -110,11 +111,14 @@ class Files(Source):
         """As the flow says."""
         return self._description.max_files_per_epoch, self._description.max_rows_per_epoch
 
-    def _item(self, name: str, size: int, mtime_ns: int) -> Item:
+    def _item(self, name: str, size: int, mtime_ns: int) -> Item | None:
+        """The item of a file; None if the file is gone by now."""
         body: Json = {"bytes": size, "mtime_ns": mtime_ns}
         try:
             facts = self._facts(name)
             return Item(name, facts.rows, size, {**body, "columns": facts.columns} if facts.columns else body)
+        except FileNotFoundError:
+            return None
         except Unfit as unfit:
             if self._description.quarantines:
                 return Item(name, None, size, {**body, REFUSED: unfit.reason})
@@ -135,6 +139,8 @@ class Files(Source):
                         return json_facts(file, name)
                     case _:
                         return csv_facts(file, name, self._schema, description.csv)
+        except FileNotFoundError:
+            raise
         except OSError as error:
             raise InputError(
                 f"source {self._name!r} cannot open {self._directory / name}: {error.strerror}",
@@ -158,6 +164,15 @@ class Files(Source):
                 " read it yet, it is enough that it is there: the next run takes it as it finds it.",
             )
         return path
+
+
+def _stamped(entry: os.DirEntry[str]) -> list[tuple[int, str, int]]:
+    """When a listed file was modified, its name and its length; nothing if it has gone since it was listed."""
+    try:
+        stat = entry.stat()
+    except FileNotFoundError:
+        return []
+    return [(stat.st_mtime_ns, entry.name, stat.st_size)]
 
 
 def _stamp(item: Item) -> tuple[int, int]:

@@ -8,7 +8,8 @@ between condemning and unlinking leaves files that the next sweep finds.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -21,6 +22,8 @@ from holdfast.protocols.retention import superseded, trimmed_below
 from holdfast.storage.shipper import Route, settled_epoch
 from holdfast.storage.workdir import DATA, attempt_directory
 
+Held = Callable[[], AbstractContextManager[Collection[int]]]
+
 
 def sweep(
     ledger: Ledger,
@@ -29,21 +32,25 @@ def sweep(
     generation: int,
     consumers: Sequence[str],
     route: Route,
-    pinned: Collection[int],
+    held: Held,
 ) -> None:
-    """Condemn what nobody needs, unlink what is condemned, and remove directories of attempts that are over."""
-    with ledger.read() as tx:
-        row = own_row(tx, stage, generation)
-        safe = settled_epoch(tx, row, route)
-        others = pins.pinned(tx)
-        layers = superseded(files.live_layers(tx, row), safe, {*pinned, *others.layers})
-        below = _needed_by_nobody(tx, row, consumers, safe)
-        kept = {*others.segments, *(_newest_with_rows(tx, row) if route.practice else ())}
-        segments = [i for i in _segments_below(tx, row, below) if i not in kept]
-        oldest = files.oldest_manifest(tx, row)
-    if layers or segments:
-        files.condemn(ledger, row, layers, segments)
-        crashpoints.reach("sweep.after_condemn")
+    """Condemn what nobody needs, unlink what is condemned, and remove directories of attempts that are over.
+
+    `held` are the layers that jobs of this process read, until what is not among them is condemned.
+    """
+    with held() as pinned:
+        with ledger.read() as tx:
+            row = own_row(tx, stage, generation)
+            safe = settled_epoch(tx, row, route)
+            others = pins.pinned(tx)
+            layers = superseded(files.live_layers(tx, row), safe, {*pinned, *others.layers})
+            below = _needed_by_nobody(tx, row, consumers, safe)
+            kept = {*others.segments, *(_newest_with_rows(tx, row) if route.practice else ())}
+            segments = [i for i in _segments_below(tx, row, below) if i not in kept]
+            oldest = files.oldest_manifest(tx, row)
+        if layers or segments:
+            files.condemn(ledger, row, layers, segments)
+            crashpoints.reach("sweep.after_condemn")
     places = [root, *route.mirrors.values()]
     _unlink_condemned(ledger, places, row)
     _remove_spent(ledger, places, row)

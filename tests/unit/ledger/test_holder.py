@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -141,7 +142,7 @@ def test_a_deposed_process_cannot_act_in_its_successors_name(tmp_path: Path) -> 
     holder.take(ledger, "flow", by_force=True)
     for act in (
         lambda: ship(ledger, tmp_path, "s", mine, Route()),
-        lambda: sweep(ledger, tmp_path, "s", mine, [], Route(), ()),
+        lambda: sweep(ledger, tmp_path, "s", mine, [], Route(), lambda: nullcontext(())),
         lambda: ledger.refuse_deposed(mine),
     ):
         with pytest.raises(FencedError, match="generation 1 was deposed"):
