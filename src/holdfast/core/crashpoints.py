@@ -24,6 +24,8 @@ POINTS = (
     "discover.after",
     "plan.before",
     "plan.after",
+    "pass.before",
+    "pass.after",
     "task.before_layer",
     "task.after_layer",
     "task.after_segment",

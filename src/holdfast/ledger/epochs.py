@@ -2,7 +2,7 @@
 
 Invariants: one open plan a stage; an attempt is here before it writes; a manifest is inserted in the
 transaction whose first statement checks branch, generation, plan version and head, and that moves the
-cursors from exactly where the previous manifest left them.
+cursors from exactly where the previous manifest left them, or what was passed over behind it, because it held no rows.
 """
 
 from __future__ import annotations
@@ -226,6 +226,17 @@ def move_cursors(tx: Connection, stage: str, epoch: int, moves: Mapping[str, tup
                 stage=stage,
                 epoch=epoch,
             )
+
+
+def pass_over(ledger: Ledger, row: StageRow, ranges: Mapping[str, tuple[int, int]]) -> None:
+    """Leave positions behind that hold no rows: cursors move, and there is no epoch.
+
+    The plan version is raised with it: whoever is about to plan from the old positions, or to add them to a snapshot, is
+    refused. An open plan has raised it before, so nothing that is planned loses its place.
+    """
+    with ledger.unfenced_write() as tx:
+        fence_stage(tx, row, plan_version=row.plan_version + 1)
+        move_cursors(tx, row.stage, row.head + 1, ranges)
 
 
 def report_substreams(tx: Connection, manifest: Json) -> None:

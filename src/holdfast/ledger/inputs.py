@@ -28,15 +28,6 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """One position of an input that a plan may take: a source's ordinal or a channel's epoch."""
-
-    position: int
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class Segment:
     """The files of one epoch on one port."""
 
@@ -171,42 +162,6 @@ def items(tx: Connection, source: str, start: int, stop: int) -> list[Item]:
         .order_by(table.c.ordinal)
     )
     return [Item(*row) for row in found]
-
-
-def unread_items(tx: Connection, source: str, start: int, limit: int) -> list[Unit]:
-    """What a source offers from `start` on; an item that cannot tell its rows counts as one."""
-    table = schema.source_items
-    found = tx.execute(
-        sa.select(table.c.ordinal, sa.func.coalesce(table.c.rows, 1), table.c.bytes)
-        .where(table.c.source == source, table.c.ordinal >= start)
-        .order_by(table.c.ordinal)
-        .limit(limit)
-    )
-    return [Unit(*row) for row in found]
-
-
-def unread_epochs(tx: Connection, stage: str, port: str, start: int, limit: int) -> list[Unit]:
-    """What a channel offers from `start` on: committed epochs, the empty ones included."""
-    stages, table = schema.stages, schema.segments
-    head = tx.execute(sa.select(stages.c.head, stages.c.branch).where(stages.c.stage == stage)).one()
-    found = tx.execute(
-        sa.select(table.c.epoch, table.c.rows, table.c.bytes)
-        .where(
-            table.c.stage == stage,
-            table.c.branch == head.branch,
-            table.c.port == port,
-            table.c.epoch >= start,
-            table.c.status != "condemned",
-        )
-        .order_by(table.c.epoch)
-        .limit(limit)
-    )
-    sizes = {row.epoch: row for row in found}
-    last = min(int(head.head), start + limit - 1)
-    return [
-        Unit(epoch, sizes[epoch].rows, sizes[epoch].bytes) if epoch in sizes else Unit(epoch, 0, 0)
-        for epoch in range(start, last + 1)
-    ]
 
 
 def rest_of(tx: Connection, name: str, start: int) -> tuple[int, int]:

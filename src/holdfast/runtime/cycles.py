@@ -17,7 +17,7 @@ from holdfast.flow.planner import FlowPlan
 from holdfast.flow.prefixes import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import stage_row
-from holdfast.ledger.inputs import Unit
+from holdfast.ledger.offers import Unit
 from holdfast.protocols.admission import is_runaway, keeps_out
 from holdfast.runtime.context import Runtime
 from holdfast.spark.bind import BoundStage

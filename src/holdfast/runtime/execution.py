@@ -14,7 +14,7 @@ from holdfast.ledger.files import LayerRow
 from holdfast.ledger.inputs import Item
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
-from holdfast.sources.contract import InFiles, Quarantining
+from holdfast.sources.contract import InFiles, Quarantining, check_still_empty
 from holdfast.sources.files import unglobbed
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.direct import DirectFile
@@ -110,8 +110,11 @@ def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | N
 
 
 def _items(rt: Runtime, origin: Input, plan: EpochPlan) -> list[Item]:
+    """The items that an epoch reads: those without rows only take up places in its range."""
     with rt.ledger.read() as tx:
-        return ledger_inputs.items(tx, origin.name, *plan.ranges[origin.id])
+        items = ledger_inputs.items(tx, origin.name, *plan.ranges[origin.id])
+    check_still_empty(rt.sources[origin.name], [item for item in items if item.rows == 0])
+    return [item for item in items if item.rows != 0]
 
 
 def _segment_files(rt: Runtime, origin: Input, plan: EpochPlan, scratch: Scratch | None) -> list[Json]:

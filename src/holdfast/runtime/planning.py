@@ -1,8 +1,8 @@
 """Makes a stage's next plan: takes what the inputs offer, within bounds, and fixes the shape of the job.
 
-A plan is made when there are rows to read, when the watermark has passed the end of a window that is still open, when a
-substream ends here (such epochs read nothing and only close), or when a snapshot's marker lies behind epochs that hold no
-rows.
+A plan is made when there are rows to read, when the watermark has passed the end of a window that is still open, or when
+a substream ends here (such epochs read nothing and only close). What holds no rows and brings about none of these is passed
+over without an epoch, so that it never stands before what comes after it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from holdfast.flow.windows import WINDOW_END
 from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
+from holdfast.ledger.offers import Offered, offered_epochs, offered_items
 from holdfast.ledger.snapshots import released
 from holdfast.protocols.admission import Allowance, Offer, admit, holds_back
 from holdfast.protocols.epoch_plan import EpochPlan
@@ -28,16 +29,12 @@ from holdfast.protocols.shape import aggregates_first
 from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime import cycles
 from holdfast.runtime.context import Runtime
-from holdfast.runtime.region import ceilings, wants_marker
+from holdfast.runtime.region import ceilings
 from holdfast.runtime.substreams import brings_ends, ends_now, holds_labels, last_end_us
 from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
 from holdfast.spark.labels import labelling_of_stage
-
-# Positions that one look at an input considers; an epoch that could take more takes them next time.
-_OFFERS_MAX = 1_000
-
 
 @dataclass(frozen=True)
 class _Taken:
@@ -50,14 +47,35 @@ class _Taken:
     kept_out: bool = False  # it may hold rows, and waits for a cycle
 
 
-def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
-    """The plan of the epoch after the head, or None if there is nothing to do or a consumer is far behind."""
+@dataclass(frozen=True)
+class PassOver:
+    """Positions that hold no rows, to be left behind without an epoch: by input, from where to where."""
+
+    ranges: Mapping[str, tuple[int, int]]
+
+
+def next_step(
+    rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow
+) -> EpochPlan | PassOver | None:
+    """The plan of the epoch after the head, or what to pass over; None if there is neither or a consumer is far behind."""
     if rt.script.plans is not None:
         return _scripted(rt, tx, stage, row)
     cycles.check_bounded(rt, tx, stage)
     taken = _all_taken(rt, tx, stage, row)
     if taken is None:
         return None
+    return _plan(rt, tx, stage, row, taken) or _passed_over(taken)
+
+
+def _passed_over(taken: Mapping[Input, _Taken]) -> PassOver | None:
+    ranges = {origin.id: (part.start, part.stop) for origin, part in taken.items() if part.stop > part.start}
+    return PassOver(ranges) if ranges else None
+
+
+def _plan(
+    rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow, taken: Mapping[Input, _Taken]
+) -> EpochPlan | None:
+    """The plan of an epoch that takes this, None if there would be nothing to do in it."""
     rows = sum(part.rows for part in taken.values())
     before = manifest_of(tx, row, row.head) or {}
     timing = stage.operator.timing if stage.operator else None
@@ -71,7 +89,7 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
         ends = ends_now(rt, tx, stage, row, reached, drained=True)
     else:
         ends = ends_now(rt, tx, stage, row, reached, drained=False)
-    if rows == 0 and not (ends or brings_ends(rt, tx, stage, ranges) or wants_marker(rt, tx, row)):
+    if rows == 0 and not (ends or brings_ends(rt, tx, stage, ranges)):
         if timing is None or not timing.emits_at_close:
             return None
         reached = _closing_watermark(rt, tx, stage, row, timing, reached, before)
@@ -91,12 +109,31 @@ def next_plan(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) 
     )
 
 
-def _scripted(rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow) -> EpochPlan | None:
-    """The recorded plan, unless the stage has to wait for a snapshot, or for what is fed back."""
-    body = rt.script.plan(tx, row)
-    if body is None or "skip" in body or ceilings(rt, tx, row) is None:
+def _scripted(
+    rt: Runtime, tx: sa.Connection, stage: BoundStage, row: StageRow
+) -> EpochPlan | PassOver | None:
+    """The recorded plan, unless the stage has to wait for a snapshot, or for what is fed back; or what lies before it."""
+    body, bounds = rt.script.plan(tx, row), ceilings(rt, tx, row)
+    if bounds is None:
         return None
-    return EpochPlan.from_json(body) if cycles.reads_durable(rt, tx, stage, body["ranges"]) else None
+    if body is None:
+        return _passed_over_to(tx, stage, bounds, rt.script.starts(row))
+    if "skip" in body or not cycles.reads_durable(rt, tx, stage, body["ranges"]):
+        return None
+    return EpochPlan.from_json(body)
+
+
+def _passed_over_to(
+    tx: sa.Connection, stage: BoundStage, bounds: Mapping[str, int], starts: Mapping[str, int]
+) -> PassOver | None:
+    """What was passed over before the recorded plan, whose ranges start behind it; without one, all that holds no rows."""
+    ranges = {}
+    for origin in stage.spec.inputs:
+        offered = _offered(tx, stage, origin)
+        stop = min(offered.empty_until, *(of[origin.id] for of in (bounds, starts) if origin.id in of))
+        if stop > offered.start:
+            ranges[origin.id] = (offered.start, stop)
+    return PassOver(ranges) if ranges else None
 
 
 def _all_taken(
@@ -116,7 +153,7 @@ def _all_taken(
 def has_work(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     """Whether a stage has an epoch to finish, to begin, or to skip as its script says."""
     row = stage_row(tx, stage.name)
-    if epochs.open_plan(tx, row) is not None or next_plan(rt, tx, stage, row) is not None:
+    if epochs.open_plan(tx, row) is not None or next_step(rt, tx, stage, row) is not None:
         return True
     if rt.script.plans is not None:
         # What waits for a snapshot is the snapshot's to finish; what waits for rows to be durable is under way.
@@ -142,7 +179,7 @@ def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -
     for origin, part in taken.items():
         if origin.kind == "source":
             source = rt.sources[origin.name]
-            items = ledger_inputs.items(tx, origin.name, part.start, part.stop)
+            items = ledger_inputs.items(tx, origin.name, part.empty_until, part.stop)
             if origin.port or not isinstance(source, InFiles) or not source.direct(items):
                 return False
     return True
@@ -186,15 +223,19 @@ def _producers_known(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
 def _take(
     rt: Runtime, tx: sa.Connection, stage: BoundStage, origin: Input, ceiling: int | None, kept_out: bool
 ) -> _Taken:
-    start, offers = _offers(tx, stage, origin)
+    """Of one input: all that holds no rows, and behind it what an epoch may take."""
+    offered = _offered(tx, stage, origin)
+    start = offered.start
     if kept_out:
         return _Taken(start, start, 0, start, kept_out=True)
-    offers = offers if ceiling is None else offers[: max(0, ceiling - start)]
+    end = offered.stop if ceiling is None else max(start, min(offered.stop, ceiling))
+    units = [unit for unit in offered.units if unit.position < end]
     if origin in stage.spec.feedback:
-        offers = cycles.durable(rt, tx, origin, offers)
-    taken = offers[: admit([Offer(unit.rows, unit.bytes) for unit in offers], _allowance(rt, origin))]
-    empty = next((i for i, unit in enumerate(taken) if unit.rows), len(taken))
-    return _Taken(start, start + len(taken), sum(unit.rows for unit in taken), start + empty)
+        units = cycles.durable(rt, tx, origin, units)
+    taken = units[: admit([Offer(unit.rows, unit.bytes) for unit in units], _allowance(rt, origin))]
+    empty_until = min(offered.empty_until, end)
+    stop = taken[-1].position + 1 if taken else empty_until
+    return _Taken(start, stop, sum(unit.rows for unit in taken), empty_until)
 
 
 def _watermark(
@@ -267,7 +308,7 @@ def _cycle_rests(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     members = [rt.stages[name] for name in rt.plan.cycle_of(stage.name)]
     return all(
         epochs.open_plan(tx, stage_row(tx, member.name)) is None
-        and not any(_rows(_offers(tx, member, origin)[1]) for origin in member.spec.inputs)
+        and not any(_offered(tx, member, origin).rows for origin in member.spec.inputs)
         for member in members
     )
 
@@ -275,7 +316,7 @@ def _cycle_rests(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
 def _settled(rt: Runtime, tx: sa.Connection, stage: BoundStage) -> bool:
     row = stage_row(tx, stage.name)
     unfinished = epochs.open_plan(tx, row) is not None or cycles.comes_back(rt, tx, stage)
-    if unfinished or next_plan(rt, tx, stage, row) is not None:
+    if unfinished or next_step(rt, tx, stage, row) is not None:
         return False
     return not holds_labels(rt, tx, stage)
 
@@ -288,16 +329,12 @@ def _idle(rt: Runtime, tx: sa.Connection, origin: Input) -> bool:
     producer = rt.stages[origin.name]
     if epochs.open_plan(tx, stage_row(tx, producer.name)) is not None:
         return False
-    offers = [(upstream, _offers(tx, producer, upstream)[1]) for upstream in producer.spec.inputs]
     # What comes back is as silent as the rest of the cycle, once nothing of it is unread.
     return all(
-        not _rows(units) and (upstream in producer.spec.feedback or _idle(rt, tx, upstream))
-        for upstream, units in offers
+        not _offered(tx, producer, upstream).rows
+        and (upstream in producer.spec.feedback or _idle(rt, tx, upstream))
+        for upstream in producer.spec.inputs
     )
-
-
-def _rows(units: list[ledger_inputs.Unit]) -> int:
-    return sum(unit.rows for unit in units)
 
 
 def _column(stage: BoundStage, feed: Feed, timing: Timing) -> str:
@@ -315,11 +352,11 @@ def _frontier(tx: sa.Connection, origin: Input, position: int, column: str) -> i
     return found
 
 
-def _offers(tx: sa.Connection, stage: BoundStage, origin: Input) -> tuple[int, list[ledger_inputs.Unit]]:
+def _offered(tx: sa.Connection, stage: BoundStage, origin: Input) -> Offered:
     start = ledger_inputs.processed(tx, f"stage:{stage.name}", origin.id)
     if origin.kind == "source":
-        return start, ledger_inputs.unread_items(tx, origin.name, start, _OFFERS_MAX)
-    return start, ledger_inputs.unread_epochs(tx, origin.name, origin.port, start, _OFFERS_MAX)
+        return offered_items(tx, origin.name, start)
+    return offered_epochs(tx, origin.name, origin.port, start)
 
 
 def _allowance(rt: Runtime, origin: Input) -> Allowance:

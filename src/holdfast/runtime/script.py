@@ -43,21 +43,26 @@ class Script:
         return self.found[source][known:] if source in self.found else None
 
     def plan(self, tx: sa.Connection, row: StageRow) -> Json | None:
-        """The recorded plan of the epoch after the head, once its input is there."""
+        """The recorded plan of the epoch after the head, once its input is there and what was passed over before it is."""
         assert self.plans is not None
         body = self.plans.get(row.stage, {}).get(row.head + 1)
         if body is None or not all(_is_there(tx, name, stop) for name, (_, stop) in body["ranges"].items()):
             return None
+        at = {name: ledger_inputs.processed(tx, f"stage:{row.stage}", name) for name in body["ranges"]}
         for name, (start, _) in body["ranges"].items():
-            at = ledger_inputs.processed(tx, f"stage:{row.stage}", name)
-            if at != start:
+            if at[name] > start or ledger_inputs.rows_between(tx, name, at[name], start):
                 raise FlowError(
-                    f"the recorded plan reads {name} from {start}, but the run has read up to {at}",
+                    f"the recorded plan reads {name} from {start}, but the run has read up to {at[name]}",
                     operation="follow a script",
                     stage=row.stage,
                     epoch=row.head + 1,
                 )
-        return body
+        return body if at == self.starts(row) else None
+
+    def starts(self, row: StageRow) -> dict[str, int]:
+        """By input, from where the recorded plan of the epoch after the head reads; nothing if there is none."""
+        body = (self.plans or {}).get(row.stage, {}).get(row.head + 1, {"ranges": {}})
+        return {name: int(start) for name, (start, _) in body["ranges"].items()}
 
     def next_cut(self, tx: sa.Connection, stages: Sequence[str]) -> Mapping[str, int] | None:
         """The snapshot that follows the last complete one."""

@@ -21,8 +21,9 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.event_time import event_time_of
 from holdfast.runtime.execution import execute, layer_info, not_deterministic
+from holdfast.runtime.passing import pass_over
 from holdfast.runtime.pinning import base_state
-from holdfast.runtime.planning import frontier_of_inputs, next_plan
+from holdfast.runtime.planning import PassOver, frontier_of_inputs, next_step
 from holdfast.runtime.progress import EpochSample
 from holdfast.runtime.recovery import open_buckets, skip_over
 from holdfast.runtime.repair import repair
@@ -53,15 +54,19 @@ class StageLoop:
 
     def _step(self) -> bool:
         started, generation = time.perf_counter(), self._rt.generation
+        if self._rt.closing.is_set():
+            return False
         try:
-            planned = self._planned()
+            row, found, is_open = self._next()
+            if isinstance(found, PassOver):
+                pass_over(self._rt, self._stage, row, found)
+            if not isinstance(found, EpochPlan):
+                return found is not None
+            row, plan, attempt = self._begun(row, found, is_open)
         except FencedError:
             if self._is_beaten(generation):
                 return True
             raise
-        if planned is None:
-            return False
-        row, plan, attempt = planned
         try:
             outcome, attempt = self._run(row, plan, attempt)
             self._commit(row, plan, attempt, outcome, started)
@@ -71,20 +76,23 @@ class StageLoop:
             raise error.at(stage=self._stage.name, epoch=row.head + 1) from error.__cause__
         return True
 
-    def _planned(self) -> tuple[StageRow, EpochPlan, str] | None:
+    def _next(self) -> tuple[StageRow, EpochPlan | PassOver | None, bool]:
+        """Where the stage stands, what it does next, and whether that is an epoch which was planned before."""
         rt, stage = self._rt, self._stage
-        if rt.closing.is_set():
-            return None
         self._skip_along()
         with rt.ledger.read() as tx:
             row = epochs.own_row(tx, stage.name, rt.generation)
             body = epochs.open_plan(tx, row)
-            plan = EpochPlan.from_json(body) if body else next_plan(rt, tx, stage, row)
-            waits = self._lockstep and not body and not replicas.all_have(tx, row, rt.group)
-        if plan is None or waits:
-            return None
+            if not body and self._lockstep and not replicas.all_have(tx, row, rt.group):
+                return row, None, False
+            found = EpochPlan.from_json(body) if body else next_step(rt, tx, stage, row)
+        return row, found, body is not None
+
+    def _begun(self, row: StageRow, plan: EpochPlan, is_open: bool) -> tuple[StageRow, EpochPlan, str]:
+        """A plan in the ledger, and the first attempt at it."""
+        rt, stage = self._rt, self._stage
         crashpoints.reach("plan.before")
-        if body and plan.fingerprint == stage.fingerprint:
+        if is_open and plan.fingerprint == stage.fingerprint:
             attempt = epochs.open_attempt(rt.ledger, row, "epoch", row.head + 1)
         else:
             plan = plan.with_fingerprint(stage.fingerprint)

@@ -105,3 +105,9 @@ class Quarantining(Protocol):
 
     def quarantined(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """What `read` leaves out of items: the columns of QUARANTINED."""
+
+
+def check_still_empty(source: Source, items: Sequence[Item]) -> None:
+    """Refuse items without rows, which nobody reads, if they have been written to since; one that is gone has none still."""
+    if isinstance(source, Mendable) and isinstance(source, InFiles):
+        source.checked([item for item in items if source.as_found(item) != item])

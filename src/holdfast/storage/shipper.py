@@ -129,14 +129,18 @@ def _needed(tx: sa.Connection, row: StageRow, settled: int, route: Route) -> dic
         depends = (manifest_of(tx, row, row.head) or {}).get("depends", [])
         first = min((epoch for _, epoch in depends), default=None)
         if first is not None:
-            return _positions(tx, row, first, 0)
-    return _positions(tx, row, settled, 1)
+            return _starts(tx, row, first) or {}
+    starts = _starts(tx, row, settled + 1)
+    if starts is None:
+        # Without a plan behind it, it has read up to here, or passed over what holds no rows.
+        return dict(snapshots.standing(tx, row).positions) if settled == row.head else {}
+    return starts
 
 
-def _positions(tx: sa.Connection, row: StageRow, epoch: int, end: int) -> dict[str, int]:
-    """Where the ranges of an epoch's plan start (0) or stop (1)."""
-    ranges = (plan_of(tx, row, epoch) or {"ranges": {}})["ranges"]
-    return {name: int(positions[end]) for name, positions in ranges.items()}
+def _starts(tx: sa.Connection, row: StageRow, epoch: int) -> dict[str, int] | None:
+    """Where the ranges of an epoch's plan start, None if it has none."""
+    plan = plan_of(tx, row, epoch)
+    return None if plan is None else {name: int(start) for name, (start, _) in plan["ranges"].items()}
 
 
 def _goal(tx: sa.Connection, row: StageRow, route: Route) -> int:

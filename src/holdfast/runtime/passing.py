@@ -1,0 +1,48 @@
+"""Passes over what holds no rows: the cursors of a stage move in the ledger, and no job runs.
+
+Invariant: nothing that holds rows is ever passed over. What only looks empty, because its rows were let go of, or because
+a file has been written to since it was looked at, stops the flow.
+"""
+
+from __future__ import annotations
+
+from holdfast.core import crashpoints
+from holdfast.core.errors import StorageError
+from holdfast.flow.prefixes import Input
+from holdfast.ledger import epochs
+from holdfast.ledger import inputs as ledger_inputs
+from holdfast.ledger.epochs import StageRow
+from holdfast.ledger.offers import first_gone
+from holdfast.runtime.context import Runtime
+from holdfast.runtime.planning import PassOver
+from holdfast.sources.contract import check_still_empty
+from holdfast.spark.bind import BoundStage
+
+
+def pass_over(rt: Runtime, stage: BoundStage, row: StageRow, empty: PassOver) -> None:
+    """Leave positions without rows behind."""
+    for origin in stage.spec.inputs:
+        if origin.id in empty.ranges:
+            check = _check_files if origin.kind == "source" else _check_kept
+            check(rt, origin, *empty.ranges[origin.id])
+    crashpoints.reach("pass.before")
+    epochs.pass_over(rt.ledger, row, empty.ranges)
+    crashpoints.reach("pass.after")
+    rt.alarm.ring()
+
+
+def _check_files(rt: Runtime, origin: Input, start: int, stop: int) -> None:
+    with rt.ledger.read() as tx:
+        items = ledger_inputs.items(tx, origin.name, start, stop)
+    check_still_empty(rt.sources[origin.name], items)
+
+
+def _check_kept(rt: Runtime, origin: Input, start: int, stop: int) -> None:
+    with rt.ledger.read() as tx:
+        gone = first_gone(tx, origin.name, origin.port, start, stop)
+    if gone is not None:
+        raise StorageError(
+            f"epoch {gone} of {origin.id} held rows and is no longer kept",
+            operation="pass over",
+            hint="Bring the work directory back from a backup, or start in a new one.",
+        )

@@ -1,0 +1,77 @@
+"""What holds no rows is passed over: nothing waits behind it, and no job runs for it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import holdfast as hf
+from batch import WAYS, assert_way, plans, read_sink, write_files
+from holdfast.core.errors import InputError
+from holdfast.ledger.status import status
+
+SCHEMA = pa.schema({"k": pa.int64(), "v": pa.int64()})
+EMPTY = SCHEMA.empty_table()
+
+
+def rows(*values: int) -> pa.Table:
+    """Rows of a key that is null every other time."""
+    return pa.table({"k": [None if v % 2 else v % 3 for v in values], "v": list(values)}, SCHEMA)
+
+
+def sums(tmp_path: Path, way: str = "direct", **options: object) -> hf.Flow:
+    flow = hf.Flow("sums")
+    found = flow.source("rows", hf.files(str(tmp_path / "in"), schema="k long, v long", **options))  # type: ignore[arg-type]
+    if way == "spark":
+        found = found.transform(lambda df: df.filter("v >= 0"))
+    found.group_by("k").agg(total=hf.sum("v")).named("sums").to(hf.parquet(str(tmp_path / "out")))
+    return flow
+
+
+def totals(tmp_path: Path) -> dict[int | None, int]:
+    """By key, the newest total."""
+    found = read_sink(tmp_path / "out").sort_by("epoch").to_pylist()
+    return {row["k"]: row["total"] for row in found}
+
+
+def expected(*tables: pa.Table) -> dict[int | None, int]:
+    by_key: dict[int | None, int] = {}
+    for row in pa.concat_tables(tables).to_pylist():
+        by_key[row["k"]] = by_key.get(row["k"], 0) + row["v"]
+    return by_key
+
+
+def unread(tmp_path: Path) -> list[tuple[str, int]]:
+    """Cursors and what is unread before them."""
+    found = status(tmp_path / "work")
+    items = found["sources"]["rows"]["items"]
+    return [
+        (c["input"], items - c["processed"])
+        for c in found["cursors"]
+        if c["input"].startswith("source:") and c["processed"] < items
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_empty_files_hold_nothing_back_wherever_they_lie(
+    way: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    first = [EMPTY, EMPTY, rows(1, 2, 3), EMPTY, rows(4, 5), EMPTY]
+    write_files(tmp_path / "in", first)
+    flow = sums(tmp_path, way, max_files_per_epoch=1)
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == expected(*first)
+    assert unread(tmp_path) == []
+    later = [EMPTY, rows(6)]
+    write_files(tmp_path / "in", later, first=len(first))
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == expected(*first, *later)
+    assert unread(tmp_path) == []
+    assert [plan["rows"] for plan in plans(tmp_path / "work", "sums")] == [3, 2, 1]
+    assert_way(tmp_path / "work", "sums", way)
