@@ -14,6 +14,7 @@ from holdfast.ledger import epochs, groups, holder, inputs, schema, stages
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.offers import offered_epochs, offered_items
 from holdfast.ledger.process import Process
 from sim.store import FLOW, SOURCE, Backlog, Chain, Manifest, Offer, StageFact, View
 
@@ -198,10 +199,10 @@ class RealLedger:
     def _unread(self, tx: sa.Connection, stage: str, start: int) -> int:
         before = self._chain.before.get(stage)
         if before is None:
-            return len(inputs.unread_items(tx, SOURCE, start, 1_000))
+            return offered_items(tx, SOURCE, start).stop - start
         if before not in _known_stages(tx):
             return 0
-        return len(inputs.unread_epochs(tx, before, "out", start, 1_000))
+        return offered_epochs(tx, before, "out", start).stop - start
 
 
 def _reads(found: Sequence[int]) -> tuple[int, int]:

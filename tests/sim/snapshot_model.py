@@ -137,7 +137,7 @@ class ModelStore:
                 sources[name] = self._items[name] - start
             else:
                 named[name] = self._stages[producer].files[start : None if stop is None else max(start, stop)]
-        return Offer(found.row, found.plan, dict(found.positions), named, sources, self._marker_wanted(stage))
+        return Offer(found.row, found.plan, dict(found.positions), named, sources)
 
     def _lacking(self, stage: str) -> list[Snapshot]:
         return [one for one in self._snapshots if one.status == PREPARING and stage not in one.parts]
@@ -152,12 +152,17 @@ class ModelStore:
         under_way = [(one.mode, one.parts) for one in self._snapshots if one.status == PREPARING]
         return protocol.bounds(self._region, stage, under_way)
 
-    def _marker_wanted(self, stage: str) -> bool:
-        lacking = self._lacking(stage) if stage in self._region else []
-        if not lacking:
-            return False
-        positions = self._stages[stage].positions
-        return protocol.wants_marker(lacking[0].mode, self._region, stage, positions, lacking[0].parts)
+    def pass_over(self, row: StageRow, ranges: Reads) -> None:
+        self._fence_stage(row)
+        found = self._stages[row.stage]
+        self._move_positions(found, ranges)
+        found.row = replace(row, plan_version=row.plan_version + 1)
+
+    def _move_positions(self, found: Stage, reads: Reads) -> None:
+        for name, (start, _) in reads.items():
+            if found.positions[name] != start:
+                raise LedgerError(f"input {name} does not start at {start}, where the last epoch ended")
+        found.positions.update({name: stop for name, (_, stop) in reads.items()})
 
     def record_plan(self, row: StageRow, reads: Reads) -> tuple[StageRow, str]:
         self._fence_stage(row)
@@ -183,14 +188,11 @@ class ModelStore:
         found = self._stages[row.stage]
         if attempt not in found.attempts:
             raise FencedError(f"{attempt} was closed")
-        for name, (start, _) in reads.items():
-            if found.positions[name] != start:
-                raise LedgerError(f"input {name} does not start at {start}, where the last epoch ended")
+        self._move_positions(found, reads)
         found.attempts.discard(attempt)
         found.row = replace(row, head=row.head + 1)
         found.plan = None
         found.files.append(path)
-        found.positions.update({name: stop for name, (_, stop) in reads.items()})
 
     # Snapshots.
 

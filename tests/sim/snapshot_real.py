@@ -218,8 +218,10 @@ class RealStore:
                     end = epochs.stage_row(tx, producer).head + 1 if stop is None else stop
                     found = inputs.segments(tx, producer, "out", start, end)
                     named[name] = [segment.files[0]["path"] for segment in found]
-            wanted = region.wants_marker(rt, tx, row)
-            return Offer(row, reads, positions, named, sources, wanted)
+            return Offer(row, reads, positions, named, sources)
+
+    def pass_over(self, row: StageRow, ranges: Reads) -> None:
+        epochs.pass_over(self._ledger, row, ranges)
 
     def record_plan(self, row: StageRow, reads: Reads) -> tuple[StageRow, str]:
         ranges = {name: list(at) for name, at in reads.items()}

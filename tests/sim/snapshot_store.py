@@ -51,7 +51,6 @@ class Offer:
         str, Sequence[str]
     ]  # by channel, of the epochs from the position on, as far as they may be read
     sources: Mapping[str, int]  # by source, the items from the position on
-    marker_wanted: bool  # whether an epoch is wanted that reads up to a marker, even one without rows
 
 
 @dataclass(frozen=True)
@@ -117,6 +116,10 @@ class Store(Protocol):
 
     def offer(self, worker: Worker, stage: str) -> Offer | None:
         """What a stage can do next, None if it may not plan."""
+        ...
+
+    def pass_over(self, row: StageRow, ranges: Reads) -> None:
+        """Leave epochs without rows behind."""
         ...
 
     def record_plan(self, row: StageRow, reads: Reads) -> tuple[StageRow, str]:

@@ -106,6 +106,16 @@ class Truth:
         before = line.after(epoch - 1)
         line.epochs.append(Done(path, reads, before.seen + offered, before.repeats))
 
+    def passed_over(self, stage: str, ranges: Mapping[str, tuple[int, int]]) -> None:
+        """A stage has left epochs behind without reading them."""
+        line = self.lines[stage]
+        for name, (start, stop) in ranges.items():
+            at = line.positions[name]
+            _ensure(start == at, f"{stage} passes over {name} from {start}, and {at} comes next")
+            missed = self._between(stage, name, start, stop)
+            _ensure(not missed, f"{stage} passes over {dict(missed)} in {name}")
+            line.positions[name] = stop
+
     def carried(self, paths: Iterable[str]) -> None:
         """Files are now where they survive."""
         for path in paths:

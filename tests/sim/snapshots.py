@@ -177,25 +177,20 @@ class World:
         brought = sum(len(rows) for rows in self.truth.items.values())
         found += ["sources have more"] * (brought < self.schedule.items * len(self.truth.items))
         found += [
-            f"{stage} has rows to read" for stage in self.schedule.graph.inputs if self._has_unread(stage)
+            f"{stage} has something unread" for stage in self.schedule.graph.inputs if self._has_unread(stage)
         ]
         found += [f"{stage} has an epoch in hand" for _, stage in self._in_hand]
         found += ["snapshots are under way or due"] * (not self.store.is_quiet())
         return found + ["not all has left"] * (not self._all_left())
 
     def _has_unread(self, stage: str) -> bool:
-        """Whether rows are unread: an epoch without any need not be read."""
+        """Whether a stage stands before the end of an input: also what holds no rows is to be left behind."""
         line = self.truth.lines[stage]
-        for name, producer in self.schedule.graph.inputs[stage].items():
-            if producer is None:
-                if line.positions[name] < len(self.truth.items[name]):
-                    return True
-            elif any(
-                self.truth.files[done.file].rows
-                for done in self.truth.lines[producer].epochs[line.positions[name] :]
-            ):
-                return True
-        return False
+        ends = {
+            name: len(self.truth.items[name] if producer is None else self.truth.lines[producer].epochs)
+            for name, producer in self.schedule.graph.inputs[stage].items()
+        }
+        return any(line.positions[name] < end for name, end in ends.items())
 
     def _all_left(self) -> bool:
         sinks = self.schedule.graph.sinks.items()
@@ -349,7 +344,8 @@ class World:
         if not self.truth.are_there(named) and self._awaits_return():
             return
         rows = self._read(offer, reads)
-        if not rows and offer.planned is None and not offer.marker_wanted:
+        if not rows and offer.planned is None:
+            self._pass_over(worker, stage, offer, reads)
             return
         self.reach("epoch.before_plan")
         if offer.planned is None:
@@ -361,11 +357,21 @@ class World:
         self.truth.written(path, stage, rows)
         self._in_hand[worker.name, stage] = InHand(row, attempt, reads, rows, path)
 
+    def _pass_over(self, worker: Worker, stage: str, offer: Offer, reads: Reads) -> None:
+        ranges = {name: (start, stop) for name, (start, stop) in reads.items() if stop > start}
+        if ranges:
+            self.reach("pass.before")
+            self.store.pass_over(offer.row, ranges)
+            self.counts["pass over"] += 1
+            self.note(f"{worker.name} passes over {ranges} in {stage}")
+            self.truth.passed_over(stage, ranges)
+            self.reach("pass.after")
+
     def _taken(self, stage: str, offer: Offer) -> Reads | None:
-        """Some of what there is; all of it, where only a marker is to be reached."""
+        """Some of what there is."""
         offered = {name: len(files) for name, files in offer.files.items()} | dict(offer.sources)
         part = {name: self.rng.randint(0, number) for name, number in sorted(offered.items())}
-        if self.rng.random() < 0.5 or offer.marker_wanted:
+        if self.rng.random() < 0.5:
             part = offered
         at = offer.positions
         return {name: (at[name], at[name] + part[name]) for name in self.schedule.graph.inputs[stage]}

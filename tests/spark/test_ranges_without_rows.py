@@ -75,3 +75,67 @@ def test_empty_files_hold_nothing_back_wherever_they_lie(
     assert unread(tmp_path) == []
     assert [plan["rows"] for plan in plans(tmp_path / "work", "sums")] == [3, 2, 1]
     assert_way(tmp_path / "work", "sums", way)
+
+
+TEXTS = {
+    "csv": (b"k,v\n", b"k,v\n,1\n2,2\n"),
+    "csv.gz": (gzip.compress(b"k,v"), gzip.compress(b"k,v\n,1\n2,2\n")),
+    "json": (b"", b'{"k":null,"v":1}\n{"k":2,"v":2}\n'),
+}
+
+
+@pytest.mark.parametrize("ending", TEXTS)
+def test_a_text_file_without_rows_holds_nothing_back(
+    ending: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    empty, filled = TEXTS[ending]
+    (tmp_path / "in").mkdir()
+    for number, text in enumerate((empty, filled, empty, filled)):
+        (tmp_path / "in" / f"{number}.{ending}").write_bytes(text)
+    flow = sums(tmp_path, max_files_per_epoch=1, format=ending.partition(".")[0])
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == {None: 2, 2: 4}
+    assert unread(tmp_path) == []
+
+
+def test_any_number_of_empty_files_is_one_step_and_none_of_them_is_opened(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_files(tmp_path / "in", [EMPTY])
+    for number in range(1, 1_500):
+        os.link(tmp_path / "in" / "00000.parquet", tmp_path / "in" / f"{number:05d}.parquet")
+    flow = sums(tmp_path)
+    report = flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert report.stages["sums"].epochs == 0
+    assert unread(tmp_path) == []
+    for number in range(1_500, 3_000):
+        os.link(tmp_path / "in" / "00000.parquet", tmp_path / "in" / f"{number:05d}.parquet")
+    write_files(tmp_path / "in", [rows(1, 2)], first=3_000)
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == expected(rows(1, 2))
+    assert unread(tmp_path) == []
+    (plan,) = plans(tmp_path / "work", "sums")
+    assert plan["rows"] == 2
+
+
+def test_a_file_without_rows_that_is_written_to_later_is_not_passed_over_in_silence(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "0.csv"
+    file.write_text("k,v\n")
+    from holdfast.runtime import stage_loop
+
+    real = stage_loop.pass_over
+
+    def meanwhile(*args: object) -> None:
+        file.write_text("k,v\n1,1\n")
+        real(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stage_loop, "pass_over", meanwhile)
+    flow = sums(tmp_path, format="csv")
+    with pytest.raises(InputError, match="has changed since it was discovered"):
+        flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    monkeypatch.undo()
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == {1: 1}

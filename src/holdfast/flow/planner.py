@@ -189,6 +189,11 @@ class FlowPlan:
         """Who reads any port of a stage."""
         return [name for name, _ in self.readers(stage)]
 
+    def cursors(self) -> list[tuple[str, str]]:
+        """Every consumer with every input that it reads, as the ledger's cursors name them."""
+        stages = [(f"stage:{s.name}", origin.id) for s in self.stages for origin in s.inputs]
+        return stages + [(f"sink:{s.name}", s.input.id) for s in self.sinks]
+
 
 def plan(flow: FlowDescription) -> FlowPlan:
     """Cut a flow into stages."""

@@ -115,14 +115,6 @@ def bounds(region: Region, stage: str, under_way: Sequence[tuple[str, Parts]]) -
     return found
 
 
-def wants_marker(mode: str, region: Region, stage: str, positions: Mapping[str, int], parts: Parts) -> bool:
-    """Whether a stage plans an epoch even if it holds no rows, only to have read up to the markers of all its inputs."""
-    found = markers(region, stage, parts)
-    inside = [name for name, producer in region[stage].items() if producer is not None]
-    waits = mode in ("aligned", "at_least_once") and len(found) == len(inside)
-    return waits and any(positions[name] < at for name, at in found.items())
-
-
 def part_of(mode: str, region: Region, stage: str, standing: Standing, parts: Parts) -> Part | None:
     """The part that a stage takes now, None if it is not yet to take it."""
     found = markers(region, stage, parts)

@@ -33,15 +33,6 @@ def ceilings(rt: Runtime, tx: sa.Connection, row: StageRow) -> dict[str, int] | 
     return protocol.bounds(rt.region, row.stage, under_way)
 
 
-def wants_marker(rt: Runtime, tx: sa.Connection, row: StageRow) -> bool:
-    """Whether a stage plans an epoch even without rows: a snapshot waits for it behind epochs that hold none."""
-    lacking = _lacking(tx, row.stage) if row.stage in rt.region else []
-    if not lacking:
-        return False
-    positions = snapshots.standing(tx, row).positions
-    return protocol.wants_marker(lacking[0].mode, rt.region, row.stage, positions, lacking[0].parts)
-
-
 def take_part(rt: Runtime, stage: str) -> bool:
     """Add to the oldest snapshot that lacks it what a stage has now, if it is time; whether it was."""
     with rt.ledger.read() as tx:

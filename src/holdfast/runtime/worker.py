@@ -34,6 +34,7 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.loops import Loop, Loops
 from holdfast.runtime.merger import Merger
+from holdfast.runtime.passing import check_all_read
 from holdfast.runtime.planning import has_work, is_behind, is_timed
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
@@ -364,6 +365,7 @@ class Worker:
                 return False
             if any(is_behind(tx, sink) for sink in rt.plan.sinks) or self._coordinator.has_work(tx):
                 return False
+            check_all_read(rt, tx)
             return not self._merger.has_work(tx)
 
     def _ship(self) -> bool:

@@ -64,9 +64,9 @@ class _Run:
         ending = self._to_the_end()
         if ending.status != 0:
             return Played(True, error=ending.error)
-        refused = self._wake_zombies()
-        if refused is not None:
-            return Played(True, error=refused)
+        wrong = self._wake_zombies() or self._left_unread()
+        if wrong is not None:
+            return Played(True, error=wrong)
         caught_up_s = round(time.time() - self._seen_at, 2)
         return Played(
             True,
@@ -198,6 +198,11 @@ class _Run:
             if not ending.killed and (ending.error or {}).get("kind") != "FencedError":
                 return ending.error or {"kind": "nothing", "message": "a deposed process went on to its end"}
         return None
+
+    def _left_unread(self) -> Json | None:
+        """A run that ended well has read everything, whether or not a sink shows that it has not."""
+        unread = self._stage.unread(self._variant.plan, self._home)
+        return {"kind": "unread", "message": "; ".join(unread)} if unread else None
 
     def _stop_without_locks(self, actor: Actor) -> None:
         """One with a database's lock in its hand would be ended by its successor, or keep all waiting: a bit later."""

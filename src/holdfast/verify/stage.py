@@ -20,6 +20,7 @@ from holdfast.core.json import Json
 from holdfast.flow.planner import FlowPlan
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.unread import all_unread
 from holdfast.runtime.script import Script, recorded, recorded_cuts
 from holdfast.verify.actor import Actor, Ending, Part
 from holdfast.verify.classes import Seen, Verdict
@@ -142,6 +143,12 @@ class Stage:
         assert isinstance(found, dict)
         return found
 
+    def unread(self, plan: FlowPlan, home: Home) -> list[str]:
+        """What a run that has come to its end has not read, in words."""
+        found = Actor(lambda: _unread(plan, home), home.log).wait().returned()
+        assert isinstance(found, list)
+        return found
+
     def plans(self, home: Home) -> Plans:
         """The plans of all epochs that a run has committed."""
         found = Actor(lambda: _recorded(home), home.log).wait().returned()
@@ -189,6 +196,11 @@ def halfway(start: Mapping[str, int], stop: Mapping[str, int]) -> dict[str, int]
 def _cuts(home: Home) -> list[dict[str, int]]:
     with closing(Ledger(home.work)) as ledger:
         return recorded_cuts(ledger)
+
+
+def _unread(plan: FlowPlan, home: Home) -> list[str]:
+    with closing(Ledger(home.work)) as ledger, ledger.read() as tx:
+        return [str(one) for one in all_unread(tx, plan.cursors())]
 
 
 def _recorded(home: Home) -> Plans:

@@ -11,6 +11,7 @@ from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger import branches, epochs, files, groups, holder, inputs, schema, snapshots, stages
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.offers import offered_epochs
 from holdfast.ledger.returning import return_to
 from holdfast.ledger.snapshots import Snapshot
 from holdfast.protocols.snapshots import Part
@@ -203,7 +204,7 @@ def test_the_return_moves_all_stages_cursors_and_generations_at_once(ledger: Led
         assert inputs.processed(tx, "stage:b", "channel:a.out") == 1
         assert files.safe_point(tx, "a", "disk") == 2
         assert epochs.open_plan(tx, b) is None
-        assert [unit.position for unit in inputs.unread_epochs(tx, "a", "out", 0, 10)] == [0, 1, 2]
+        assert [unit.position for unit in offered_epochs(tx, "a", "out", 0).units] == [0, 1, 2]
     assert [one.number for one in all_of(ledger, "aborted")] == [number]
     with pytest.raises(FencedError):
         epochs.commit_epoch(ledger, Commit(open_row, open_row.head + 1, attempt, {}, None, {}, {}))

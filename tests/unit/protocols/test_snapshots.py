@@ -18,7 +18,6 @@ from holdfast.protocols.snapshots import (
     kept,
     next_move,
     part_of,
-    wants_marker,
 )
 
 A, B = "channel:a.out", "channel:b.out"
@@ -90,17 +89,6 @@ def test_a_stage_heeds_the_markers_of_every_snapshot_that_it_lacks_in() -> None:
 def test_one_that_freezes_next_does_not_keep_a_stage_from_the_markers_of_the_one_before() -> None:
     frozen = {"a": Part(6, {})}
     assert bounds(REGION, "both", [("aligned", {"a": A_PART}), ("freeze", frozen)]) == {A: 5}
-
-
-@pytest.mark.parametrize("mode", ["aligned", "at_least_once"])
-def test_an_epoch_without_rows_is_planned_once_all_markers_are_there_and_one_is_not_reached(
-    mode: str,
-) -> None:
-    both = {"a": A_PART, "b": B_PART}
-    assert wants_marker(mode, REGION, "both", {A: 4, B: 2}, both)
-    assert not wants_marker(mode, REGION, "both", {A: 4, B: 2}, {"a": A_PART})
-    assert not wants_marker(mode, REGION, "both", {A: 5, B: 2}, both)
-    assert not wants_marker("unaligned", REGION, "both", {A: 4, B: 2}, both)
 
 
 def test_what_was_received_and_never_sent_is_a_flaw_and_so_is_a_missing_part() -> None:
