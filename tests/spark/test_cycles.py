@@ -290,7 +290,7 @@ def test_a_lost_state_is_made_again_of_feedback_that_is_lost_as_well(
         flow = hf.Flow("sums")
         loop = flow.feedback("again", schema=COUNT)
         source = flow.source("numbers", hf.rows(rows(3), per_epoch=1))
-        total = source.union(loop).group_by("k").agg(n=hf.min("n")).named("least")
+        total = source.union(loop.as_rows()).group_by("k").agg(n=hf.min("n")).named("least")
         total.recover(hf.passive_standby(every=100)).to(hf.parquet(str(tmp_path / "out")))
         loop.close_with(total.transform(less).named("less"))
         return flow

@@ -51,8 +51,8 @@ def test_a_stage_read_by_two_stages_and_a_union_of_two_sources(spark: SparkSessi
         .named("totals")
         .to(hf.parquet(str(tmp_path / "t")))
     )
-    totals.group_by("n").agg(keys=hf.count()).named("by_count").to(hf.parquet(str(tmp_path / "c")))
-    totals.transform(lambda df: df.where("k = 3")).group_by("k").agg(top=hf.max("s")).to(
+    totals.as_rows().group_by("n").agg(keys=hf.count()).named("by_count").to(hf.parquet(str(tmp_path / "c")))
+    totals.as_rows().transform(lambda df: df.where("k = 3")).group_by("k").agg(top=hf.max("s")).to(
         hf.parquet(str(tmp_path / "m"))
     )
     both.transform(lambda df: df.where("v % 2 = 0")).named("even").to(

@@ -128,7 +128,7 @@ def test_markers_behind_epochs_without_rows_are_reached(
         .agg(v=hf.max("v"))
         .named("kept")
     )
-    counted = kept.group_by("k").agg(n=hf.count()).named("counted")
+    counted = kept.as_rows().group_by("k").agg(n=hf.count()).named("counted")
     counted.to(hf.table(f"sqlite:///{tmp_path / 'out.db'}", "counted", key="k"))
     flow.run(tmp_path / "work", until_idle=True, spark=spark)
     last = taken(tmp_path)[-1]

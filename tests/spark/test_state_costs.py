@@ -99,7 +99,7 @@ def test_a_stage_waits_for_a_consumer_that_is_far_behind(
     flow = hf.Flow("pressed")
     rows = flow.source("rows", hf.rows(pa.table({"k": list(range(60))}), per_epoch=10))
     first = rows.group_by("k").agg(n=hf.count()).named("first")
-    first.group_by("n").agg(keys=hf.count()).named("second").to(hf.discard())
+    first.as_rows().group_by("n").agg(keys=hf.count()).named("second").to(hf.discard())
     report = flow.run(tmp_path / "work", until_idle=True, spark=spark)
     assert [sample.rows for sample in report.stages["second"].samples] == [10] * 6
 

@@ -246,3 +246,6 @@ KAFKA_RECORDS_NEWEST = 1_000
 
 # Snapshots that are over and cannot be returned to, as `holdfast snapshot list` shows them.
 SNAPSHOTS_REMEMBERED_MAX = 100
+
+# How deep into the values that a function of the user's reaches its fingerprint looks; deeper ones count by their type.
+CODE_DEPTH_MAX = 20

@@ -6,7 +6,8 @@ from holdfast.core.duration import spelled
 from holdfast.core.json import Json
 from holdfast.flow.planner import FlowPlan, StageSpec
 from holdfast.flow.policies import Persist, Policy, Resume, Snapshots, Standby
-from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read
+from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, reads
+from holdfast.flow.updates import stages_of_updates
 
 
 def explain(plan: FlowPlan) -> Json:
@@ -44,8 +45,10 @@ def _stage(plan: FlowPlan, stage: StageSpec) -> Json:
         "cut_because": _cut_because(plan, stage),
         "reads": [origin.id for origin in stage.inputs],
         "feedback": [origin.id for origin in stage.inputs if origin in stage.feedback],
+        "as_rows": [read.input.id for prefix in stage.sides for read in reads(prefix) if read.as_rows],
         "prefix": {"transforms": _count(stage.prefix, Apply), "unions": _count(stage.prefix, Concat)},
         "operator": stage.operator.facts if stage.operator else None,
+        "gives": "updates" if stage.name in stages_of_updates(plan) else "rows",
         "channels": [
             {"name": channel.id, "port": channel.port, "read_by": _readers(plan, channel)}
             for channel in (Input("channel", stage.name, port) for port in stage.ports)

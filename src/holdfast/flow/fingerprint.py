@@ -1,14 +1,12 @@
-"""What a stage's code is, as text: two texts differ when the rows that the code gives may."""
+"""What a stage's description is, as text: two texts differ when the rows that it gives may."""
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable
-
 from holdfast.flow import nodes
+from holdfast.flow.code import digest, pieces_of
 from holdfast.flow.nodes import Stateful
 from holdfast.flow.own import inner_function
+from holdfast.flow.prefixes import Prefix, describe_prefix, functions
 
 
 def operator_text(operator: Stateful | None) -> str:
@@ -22,8 +20,7 @@ def operator_text(operator: Stateful | None) -> str:
             return f"{operator.ids} {operator.within_us} {operator.time}"
         case nodes.OwnOperator():
             what = f"{operator.by} {operator.state} {operator.output} {operator.time} {operator.order_by}"
-            final = f" {source_text(operator.on_end)}" if operator.on_end else ""
-            return f"{what} {operator.expire_us} {source_text(inner_function(operator.function))}{final}"
+            return f"{what} {operator.expire_us}"
         case nodes.Substream():
             return f"{operator.labelling} {operator.time}"
         case nodes.Join():
@@ -32,10 +29,15 @@ def operator_text(operator: Stateful | None) -> str:
             return "rows"
 
 
-def source_text(function: Callable[..., object]) -> str:
-    """The function as written, without indentation or comments on the way; its code where no source is at hand."""
-    try:
-        return re.sub(r"\s+", " ", inspect.getsource(function)).strip()
-    except (OSError, TypeError):
-        code = getattr(function, "__code__", None)
-        return repr((code.co_code, code.co_consts, code.co_names)) if code else repr(type(function))
+def code_of(sides: tuple[Prefix, ...], operator: Stateful | None) -> dict[str, str]:
+    """The user's code in a stage: digests, by what a person calls each piece."""
+    found = [pieces_of(function, "transform") for prefix in sides for function in functions(prefix)]
+    if isinstance(operator, nodes.OwnOperator):
+        found.append(pieces_of(inner_function(operator.function), "function"))
+        found += [pieces_of(operator.on_end, "on_end")] if operator.on_end else []
+    together: dict[str, str] = {}
+    for pieces in found:
+        for label, piece in pieces.items():
+            together[label] = digest(together[label] + piece) if label in together else piece
+    steps = " & ".join(describe_prefix(prefix) for prefix in sides)
+    return {**together, "the order of its steps": digest(steps)} if together else {}

@@ -163,6 +163,14 @@ class Stream:
             raise PlanError("a union takes streams of one flow", operation="describe")
         return Stream(self.flow, nodes.Union((self.node, *(other.node for other in others))))
 
+    def as_rows(self) -> Stream:
+        """Say that every change is meant as a row of its own, on a stream whose rows replace rows.
+
+        A running aggregate, and windows with `emit="updates"`, give a key in every epoch that changes it. An aggregate,
+        dedup, join or substream behind them would count each change, and is refused unless this is said.
+        """
+        return Stream(self.flow, nodes.AsRows(self.node))
+
     def group_by(self, *keys: str, emit: str = "updates") -> GroupedStream:
         """Group rows by key columns; null is a key like any other.
 

@@ -45,6 +45,13 @@ class Union:
 
 
 @dataclass(frozen=True, eq=False)
+class AsRows:
+    """The same rows; where they replace rows, each change is meant as a row of its own."""
+
+    upstream: Node
+
+
+@dataclass(frozen=True, eq=False)
 class RunningAggregate:
     """Aggregates per key over all rows so far; each epoch emits the keys it changed, or each leaves once, at the end."""
 
@@ -127,12 +134,12 @@ class OwnOperator:
         inner = self.function.function if isinstance(self.function, EachKey) else self.function
         return {
             "kind": "stateful",
-            "function": _name(inner),
+            "function": name_of(inner),
             "keys": list(self.by),
             "state": self.state,
             "order_by": list(self.order_by),
             "expire_after": None if self.expire_us is None else spelled(self.expire_us),
-            **({"on_end": _name(self.on_end)} if self.on_end else {}),
+            **({"on_end": name_of(self.on_end)} if self.on_end else {}),
             "time": self.time.facts if self.time else None,
         }
 
@@ -186,7 +193,7 @@ class Substream:
 
 
 Stateful = RunningAggregate | WindowAggregate | Dedup | Join | OwnOperator | Substream
-Node = Source | Feedback | Transform | Union | Stateful
+Node = Source | Feedback | Transform | Union | AsRows | Stateful
 
 
 def upstreams(node: Node) -> tuple[Node, ...]:
@@ -213,7 +220,8 @@ def time_of(node: Node | None) -> EventTime | None:
     return getattr(node, "time", None)
 
 
-def _name(function: object) -> str:
+def name_of(function: object) -> str:
+    """What a person calls a function."""
     return getattr(function, "__name__", type(function).__name__)
 
 

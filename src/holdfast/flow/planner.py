@@ -6,15 +6,15 @@ the prefix of the stages that read it, where Spark optimises it together with th
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import cycles, guarantee, nodes
+from holdfast.flow import cycles, guarantee, nodes, updates
+from holdfast.flow.code import digest
 from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
-from holdfast.flow.fingerprint import operator_text
+from holdfast.flow.fingerprint import code_of, operator_text
 from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
@@ -28,6 +28,7 @@ from holdfast.flow.prefixes import (
     describe_prefix,
     leaves,
     reads,
+    taken_as_rows,
     untouched,
 )
 
@@ -55,6 +56,7 @@ class StageSpec:
     policy: Policy  # not part of the fingerprint: how a stage recovers does not change its results
     side_ports: frozenset[str] = frozenset()  # that a sink reads beside `out`
     right: Prefix | None = None  # of a join: the second stream
+    named: bool = True  # False where the name comes from its position in the flow
 
     @property
     def sides(self) -> tuple[Prefix, ...]:
@@ -102,8 +104,12 @@ class StageSpec:
         return sum(len(leaves(prefix)) for prefix in self.sides) == len(self.inputs)
 
     def fingerprint(self) -> str:
-        """Changes when the stage's description or the source text of its functions does."""
-        return hashlib.blake2b(_describe_stage(self).encode(), digest_size=8).hexdigest()
+        """Changes when the stage's description does, or its functions, or anything of the user's that these reach."""
+        return digest(f"{_describe_stage(self)} {sorted(self.code().items())}")
+
+    def code(self) -> dict[str, str]:
+        """The user's code in it: digests, by what a person calls each piece."""
+        return code_of(self.sides, self.operator)
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,7 @@ def plan(flow: FlowDescription) -> FlowPlan:
         )
     planned = _Planner(flow).run()
     cycles.check(planned, [loop.name for loop in flow.loops])
+    updates.check(planned)
     guarantee.check(planned)
     return planned
 
@@ -289,8 +296,18 @@ class _Planner:
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         sides = frozenset(port for other, port, _ in self.flow.sinks if operator is other and port != OUT)
         policy = self._reaching(self.flow.policies.get(node, self.flow.default_policy))
-        self.stages.append(StageSpec(name, prefix, operator, policy, sides, right))
+        self.stages.append(StageSpec(name, prefix, operator, policy, sides, right, self._stays(node)))
         return name
+
+    def _stays(self, node: Node) -> bool:
+        """Whether a stage's name is the same when others come and go in front of it."""
+        return node in self.flow.names or not (node in self.positions or node in self._fed_to_sinks())
+
+    def _fed_to_sinks(self) -> list[Node]:
+        """The stateless streams that sinks read, each once, in order."""
+        return list(
+            dict.fromkeys(n for n, port, _ in self.flow.sinks if n not in self.positions and port == OUT)
+        )
 
     def _sides(self, node: Node) -> tuple[Prefix, Prefix | None]:
         """What a stage reads: the streams behind its operator, or, without one, all that the node is made of."""
@@ -316,6 +333,8 @@ class _Planner:
                 return Read(Input("channel", self._name(closing), OUT), feedback=True)
             case nodes.Transform(upstream=upstream, function=function):
                 return Apply(self._prefix(upstream), function)
+            case nodes.AsRows(upstream=upstream):
+                return taken_as_rows(self._prefix(upstream))
             case nodes.Union(upstreams=upstreams):
                 return Concat(tuple(self._prefix(upstream) for upstream in upstreams))
             case _:
@@ -327,9 +346,7 @@ class _Planner:
             return self.flow.names[node]
         if node in self.positions:
             return f"{_kind(node)}-{self.positions[node] + 1}"
-        order = list(
-            dict.fromkeys(n for n, port, _ in self.flow.sinks if n not in self.positions and port == OUT)
-        )
+        order = self._fed_to_sinks()
         if node in order:
             return f"rows-{order.index(node) + 1}"
         return f"{next(loop.name for loop, closing in self.flow.loops.items() if closing is node)}-feedback"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from holdfast.flow.fingerprint import source_text
-from holdfast.flow.nodes import Transformation
+from holdfast.flow.nodes import Transformation, name_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Read:
 
     input: Input
     feedback: bool = False  # whether its rows come back from a stage further on
+    as_rows: bool = False  # whether the flow says that each change is a row, should they replace rows
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,17 @@ def reads(prefix: Prefix) -> list[Read]:
             return [read for child in children for read in reads(child)]
 
 
+def taken_as_rows(prefix: Prefix) -> Prefix:
+    """The same prefix, of whose inputs each change is a row."""
+    match prefix:
+        case Read():
+            return replace(prefix, as_rows=True)
+        case Apply(child=child):
+            return replace(prefix, child=taken_as_rows(child))
+        case Concat(children=children):
+            return Concat(tuple(taken_as_rows(child) for child in children))
+
+
 def untouched(prefix: Prefix, origin: Input) -> bool:
     """Whether no step of the user's stands between an input and the end of a prefix."""
     match prefix:
@@ -80,12 +91,23 @@ def untouched(prefix: Prefix, origin: Input) -> bool:
             return all(untouched(child, origin) for child in children)
 
 
+def functions(prefix: Prefix) -> list[Transformation]:
+    """The user's steps, in order."""
+    match prefix:
+        case Read():
+            return []
+        case Apply(child=child, function=function):
+            return [*functions(child), function]
+        case Concat(children=children):
+            return [function for child in children for function in functions(child)]
+
+
 def describe_prefix(prefix: Prefix) -> str:
-    """A prefix in words that change when its code does."""
+    """What is read, and by which steps it passes, by their names."""
     match prefix:
         case Read(input=origin):
             return origin.id
         case Apply(child=child, function=function):
-            return f"{describe_prefix(child)} > {source_text(function)}"
+            return f"{describe_prefix(child)} > {name_of(function)}"
         case Concat(children=children):
             return f"[{', '.join(describe_prefix(child) for child in children)}]"

@@ -77,6 +77,16 @@ state_views = Table(
     Column("body", JSON, nullable=False),
 )
 
+# What a stage or a sink was when it last ran: where its rows come from and what it computes of them, or its target. A
+# ledger of this format may lack the table, which then is made when a flow takes it.
+definitions = Table(
+    "definitions",
+    metadata,
+    Column("name", String, primary_key=True),  # stage:NAME or sink:NAME
+    Column("body", JSON, nullable=False),
+    Column("code", JSON, nullable=False),  # of a stage, by what its code is called, digests of it
+)
+
 # The ordinal log of a source: what it discovered, in order.
 source_items = Table(
     "source_items",

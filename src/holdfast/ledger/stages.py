@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from holdfast.core.errors import StateSchemaError
 from holdfast.core.json import Json
 from holdfast.ledger import schema
 from holdfast.ledger.groups import join_group
@@ -24,7 +23,7 @@ def register(
     inputs: Sequence[str],
     view: Json | None = None,
 ) -> None:
-    """Make sure that a stage and its cursors are in the ledger and that its state can be read by its code.
+    """Make sure that a stage and its cursors are in the ledger. Whether it is the one of that name was settled before.
 
     `view` says how the state reads to a person; unlike the schema it may change at any time.
     """
@@ -42,7 +41,6 @@ def register(
             join_group(tx, generation, stage)
             record_event(tx, "stage added", "first run of this stage", stage=stage, generation=generation)
         elif row.state_schema != state_schema:
-            _check_schema(stage, row.head, row.state_schema, state_schema)
             tx.execute(
                 sa.update(schema.stages)
                 .where(schema.stages.c.stage == stage)
@@ -77,21 +75,3 @@ def _start(tx: Connection, name: str) -> int:
     table = schema.cursors
     read = tx.execute(sa.select(sa.func.max(table.c.processed)).where(table.c.input == source)).scalar()
     return int(read or 0)
-
-
-def _check_schema(stage: str, head: int, old: Json | None, new: Json | None) -> None:
-    """A stage that has never committed has no state that could be misread."""
-    if head < 0:
-        return
-    before, after = old or {}, new or {}
-    changes = [
-        f"{part}: {before.get(part)} -> {after.get(part)}"
-        for part in sorted({*before, *after})
-        if before.get(part) != after.get(part)
-    ]
-    raise StateSchemaError(
-        f"the state of stage {stage!r} was made by another definition ({'; '.join(changes)})",
-        operation="register",
-        stage=stage,
-        hint="Bring the old definition back, or give the new one another name with .named(...).",
-    )

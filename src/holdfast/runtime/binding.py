@@ -6,8 +6,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from holdfast.core.json import Json
+from holdfast.flow.definition import definition_of
 from holdfast.flow.planner import FlowPlan
-from holdfast.ledger import epochs, sink_starts, snapshots, stages
+from holdfast.ledger import definitions, epochs, sink_starts, snapshots, stages
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.substreams import register_scope
 from holdfast.runtime.context import Runtime
@@ -15,7 +17,7 @@ from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.make import make_source
-from holdfast.spark.bind import bind
+from holdfast.spark.bind import BoundStage, bind
 from holdfast.spark.labels import labels_of_flow
 from holdfast.spark.session import cores
 
@@ -37,7 +39,7 @@ def bound(
     sources = {name: make_source(plan, name, root, ledger) for name in plan.sources}
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
-    check_sinks(
+    targets = check_sinks(
         plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks}, spark, ledger
     )
     own = next(one.stages for one in plan.groups if one.name == group)
@@ -57,16 +59,19 @@ def bound(
         direct,
         script,
         labels_of_flow(plan, found),
+        targets,
     )
 
 
 def register(rt: Runtime) -> None:
-    """Write down the group's stages, cursors and sinks, as far as they are new, and check the others."""
+    """Write down the group's stages, cursors and sinks, as far as they are new, and check all of the flow's."""
+    found = {stage.name: definition_of(stage.spec, _state(stage)) for stage in rt.stages.values()}
+    with rt.ledger.write(rt.generation) as tx:
+        definitions.settle(tx, rt.generation, rt.own, found, rt.targets)
     for stage in rt.own_stages:
-        schema = stage.operator.description if stage.operator else None
         view = stage.operator.view.to_json() if stage.operator else None
         inputs = [origin.id for origin in stage.spec.inputs]
-        stages.register(rt.ledger, rt.generation, stage.name, schema, inputs, view)
+        stages.register(rt.ledger, rt.generation, stage.name, _state(stage), inputs, view)
     with rt.ledger.write(rt.generation) as tx:
         snapshots.set_region(tx, rt.own, [name for name in rt.own if name in rt.region])
         for sink in rt.own_sinks:
@@ -75,6 +80,10 @@ def register(rt: Runtime) -> None:
                 sink_starts.set_start(tx, sink.name, start)
         for scope in rt.labels.scopes:
             register_scope(tx, scope.name, scope.tracker, scope.graph)
+
+
+def _state(stage: BoundStage) -> Json | None:
+    return stage.operator.description if stage.operator else None
 
 
 def resume_progress(rt: Runtime) -> None:

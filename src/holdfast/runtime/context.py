@@ -17,6 +17,7 @@ from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
 from holdfast.ledger.files import LayerRow
 from holdfast.ledger.ledger import Ledger
+from holdfast.protocols.definitions import Target
 from holdfast.protocols.snapshots import Region
 from holdfast.runtime.news import News
 from holdfast.runtime.progress import Progress
@@ -95,6 +96,7 @@ class Runtime:
     direct: bool = True  # whether tasks may read files themselves
     script: Script = UNSCRIPTED
     labels: Labels = field(default_factory=Labels)  # of substreams: where they travel
+    targets: dict[str, Target] = field(default_factory=dict)  # of the sinks that have one which stays
     alarm: Alarm = field(default_factory=Alarm)
     pins: Pins = field(default_factory=Pins)
     stopping: Event = field(default_factory=Event)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -14,6 +16,7 @@ from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.own_edges import OwnSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.ledger.ledger import Ledger
+from holdfast.protocols.definitions import Target
 from holdfast.sinks.contract import Sink
 from holdfast.sinks.discard import DiscardSink
 from holdfast.sinks.foreach import ForeachSink
@@ -60,9 +63,13 @@ def _own(made: object, name: str, schema: pa.Schema, ledger: Ledger) -> Sink:
 
 def check_sinks(
     plan: FlowPlan, schemas: Mapping[str, pa.Schema], spark: SparkSession, ledger: Ledger
-) -> None:
-    """Raise for a sink that cannot take the rows it would be given; `schemas` are by the sink's name."""
+) -> dict[str, Target]:
+    """Raise for a sink that cannot take the rows it would be given; `schemas` are by the sink's name.
+
+    Returns what they publish to, as far as that has a name which stays.
+    """
     places: dict[object, str] = {}
+    targets: dict[str, Target] = {}
     for spec in plan.sinks:
         try:
             place = make_sink(spec, schemas[spec.name], spark, ledger).place
@@ -74,3 +81,14 @@ def check_sinks(
                 hint="Give every sink a target of its own, or send a union of the streams to one sink.",
             )  # fmt: skip
         places[place] = spec.name
+        if lasting := _lasting(place):
+            targets[spec.name] = Target(spec.stage, lasting)
+    return targets
+
+
+def _lasting(place: object) -> str | None:
+    """A digest of a place that is the same in every process; None if it is not made of plain values."""
+    parts = place if isinstance(place, tuple) else (place,)
+    if place is None or not all(part is None or isinstance(part, str | int | Path) for part in parts):
+        return None
+    return hashlib.blake2b("\n".join(map(str, parts)).encode(), digest_size=16).hexdigest()

@@ -31,7 +31,7 @@ def step(stream: Stream) -> Stream:
 def counted(policy: Policy | None = None, **flow: str) -> FlowPlan:
     """An aggregate that reads what a stage without state makes of it."""
     made, rows, loop = begun(flow=hf.Flow("f", **flow))  # type: ignore[arg-type]
-    sums = rows.union(loop).group_by("k").agg(n=hf.sum("n")).named("sums").to(hf.discard())
+    sums = rows.union(loop.as_rows()).group_by("k").agg(n=hf.sum("n")).named("sums").to(hf.discard())
     back = loop.close_with(step(sums)).named("back")
     if policy:
         back.recover(policy)
@@ -60,7 +60,7 @@ def test_a_stage_may_read_its_own_output() -> None:
 
 def test_a_stream_that_is_fed_back_without_a_sink_has_the_name_of_the_loop() -> None:
     flow, rows, loop = begun("again")
-    sums = rows.union(loop).group_by("k").agg(n=hf.sum("n")).to(hf.discard())
+    sums = rows.union(loop.as_rows()).group_by("k").agg(n=hf.sum("n")).to(hf.discard())
     loop.close_with(step(sums))
     assert [stage.name for stage in plan(flow).stages] == ["aggregate-1", "again-feedback"]
 
@@ -81,16 +81,16 @@ def test_who_reads_the_stream_that_closes_a_loop_reads_its_channel() -> None:
 def test_loops_within_loops_are_one_cycle_and_loops_after_loops_are_two() -> None:
     flow, rows, inner = begun("inner")
     outer = flow.feedback("outer", schema=SCHEMA)
-    one = rows.union(outer).group_by("k").agg(n=hf.sum("n")).named("one")
-    two = one.union(inner).group_by("k").agg(n=hf.max("n")).named("two").to(hf.discard())
+    one = rows.union(outer.as_rows()).group_by("k").agg(n=hf.sum("n")).named("one")
+    two = one.union(inner).as_rows().group_by("k").agg(n=hf.max("n")).named("two").to(hf.discard())
     inner.close_with(two)
     outer.close_with(step(two))
     assert plan(flow).cycles == (frozenset({"one", "two", "outer-feedback"}),)
 
     flow, rows, first = begun("first")
     second = flow.feedback("second", schema=SCHEMA)
-    one = rows.union(first).group_by("k").agg(n=hf.sum("n")).named("one")
-    two = one.union(second).group_by("k").agg(n=hf.max("n")).named("two").to(hf.discard())
+    one = rows.union(first).as_rows().group_by("k").agg(n=hf.sum("n")).named("one")
+    two = one.union(second).as_rows().group_by("k").agg(n=hf.max("n")).named("two").to(hf.discard())
     first.close_with(one)
     second.close_with(two)
     assert plan(flow).cycles == (frozenset({"one"}), frozenset({"two"}))
@@ -106,7 +106,7 @@ def test_a_flow_without_feedback_has_no_cycles() -> None:
 def test_the_fingerprint_of_a_stage_in_a_loop_follows_its_code_alone() -> None:
     assert [s.fingerprint() for s in counted().stages] == [s.fingerprint() for s in counted().stages]
     flow, rows, loop = begun()
-    sums = rows.union(loop).group_by("k").agg(n=hf.max("n")).named("sums").to(hf.discard())
+    sums = rows.union(loop.as_rows()).group_by("k").agg(n=hf.max("n")).named("sums").to(hf.discard())
     loop.close_with(step(sums)).named("back")
     (sums_before, back_before), (sums_now, back_now) = counted().stages, plan(flow).stages
     assert sums_before.fingerprint() != sums_now.fingerprint()
@@ -115,7 +115,7 @@ def test_the_fingerprint_of_a_stage_in_a_loop_follows_its_code_alone() -> None:
 
 def test_functions_behind_a_loop_that_no_sink_reads_reach_the_workers_too() -> None:
     flow, rows, loop = begun()
-    sums = rows.union(loop).group_by("k").agg(n=hf.sum("n")).to(hf.discard())
+    sums = rows.union(loop.as_rows()).group_by("k").agg(n=hf.sum("n")).to(hf.discard())
 
     def back(df):
         return df

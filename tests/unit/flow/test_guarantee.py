@@ -76,7 +76,7 @@ def test_a_gap_far_above_the_sink_is_found() -> None:
     flow = hf.Flow("f")
     rows = flow.source("in", hf.rows([{"k": 1}]))
     first = rows.group_by("k").agg(n=hf.count()).named("first").recover(hf.gap())
-    first.group_by("n").agg(m=hf.count()).recover(hf.strong_production()).to(hf.discard())
+    first.as_rows().group_by("n").agg(m=hf.count()).recover(hf.strong_production()).to(hf.discard())
     with pytest.raises(hf.PlanError, match="stage 'first' cannot recover by gap"):
         plan(flow)
 
@@ -213,7 +213,7 @@ def region(*chosen: Policy) -> None:
     flow = hf.Flow("f")
     stream = flow.source("in", hf.rows([{"k": 1}]))
     for number, policy in enumerate(chosen):
-        stream = stream.group_by("k").agg(k2=hf.count()).named(f"s{number}").recover(policy)
+        stream = stream.as_rows().group_by("k").agg(k2=hf.count()).named(f"s{number}").recover(policy)
         stream = stream.transform(lambda df: df.select("k"))
     stream.named("last").recover(hf.no_sync()).to(hf.discard())
     plan(flow)
@@ -234,7 +234,14 @@ def loop_of(*chosen: Policy) -> None:
     """A cycle of two stages, and a stage behind it."""
     flow = hf.Flow("f", guarantee="at_least_once")
     back = flow.feedback("again", schema="k long")
-    first = flow.source("in", hf.rows([{"k": 1}])).union(back).group_by("k").agg(n=hf.count()).named("first")
+    first = (
+        flow.source("in", hf.rows([{"k": 1}]))
+        .union(back)
+        .as_rows()
+        .group_by("k")
+        .agg(n=hf.count())
+        .named("first")
+    )
     second = first.transform(lambda df: df.select("k")).named("second")
     back.close_with(second).to(hf.discard())
     for stream, policy in zip((first, second), chosen, strict=True):

@@ -14,7 +14,7 @@ def chain(stages: int) -> tuple[hf.Flow, list]:
     flow = hf.Flow("f")
     stream, streams = flow.source("in", hf.rows([{"k": 1}])), []
     for number in range(stages):
-        stream = stream.group_by("k").agg(n=hf.count()).named(f"s{number}")
+        stream = stream.as_rows().group_by("k").agg(n=hf.count()).named(f"s{number}")
         streams.append(stream)
     stream.to(hf.discard())
     return flow, streams

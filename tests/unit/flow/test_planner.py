@@ -25,10 +25,10 @@ def test_stateless_steps_are_folded_into_the_stage_that_reads_them() -> None:
 def test_two_stateful_steps_are_two_stages_with_a_channel_between() -> None:
     flow = hf.Flow("f")
     first = source(flow).group_by("k").agg(n=hf.count())
-    first.group_by("n").agg(keys=hf.count()).to(hf.discard())
+    first.as_rows().group_by("n").agg(keys=hf.count()).to(hf.discard())
     one, two = plan(flow).stages
     assert (one.name, two.name) == ("aggregate-1", "aggregate-2")
-    assert two.prefix == Read(two.inputs[0])
+    assert two.prefix == Read(two.inputs[0], as_rows=True)
     assert two.inputs[0].id == "channel:aggregate-1.out"
     assert plan(flow).consumers("aggregate-1") == ["stage:aggregate-2"]
 
@@ -47,7 +47,7 @@ def test_names_of_unnamed_stages_do_not_depend_on_the_sinks() -> None:
     def names(sinks_first: bool) -> set[str]:
         flow = hf.Flow("f")
         one = source(flow).group_by("k").agg(n=hf.count())
-        two = one.group_by("n").agg(m=hf.count())
+        two = one.as_rows().group_by("n").agg(m=hf.count())
         for stream in (one, two) if sinks_first else (two, one):
             stream.to(hf.discard())
         return {stage.name for stage in plan(flow).stages}
