@@ -28,7 +28,10 @@ OUTAGE_MS_MAX = 10_000
 PAUSE_MS_MAX = 6_000
 STEP_MS_MAX = 86_400_000
 
-WORKER_KINDS = ("crash", "crash", "pause", "pause", "fail", "stop", "deaf", "unreadable", "reply lost")
+WORKER_KINDS = (
+    *("crash", "crash", "pause", "pause", "burning", "starved"),
+    *("fail", "stop", "deaf", "unreadable", "reply lost"),
+)
 SUPERVISOR_KINDS = ("crash", "pause", "second", "reply lost")
 WORLD_KINDS = ("outage", "clock step")
 ALL_KINDS = frozenset(
@@ -36,7 +39,9 @@ ALL_KINDS = frozenset(
 ).union(WORLD_KINDS)
 
 # None of these is a failure of a worker, so none of them may cost a worker its place.
-HARMLESS_KINDS = frozenset({"outage", "clock step", "supervisor pause", "worker unreadable"})
+HARMLESS_KINDS = frozenset(
+    {"outage", "clock step", "supervisor pause", "worker unreadable", "worker starved"}
+)
 
 
 @dataclass

@@ -102,7 +102,8 @@ class RealLedger:
     # What a worker writes and reads about itself and its group.
 
     def update_worker(self, worker: str, status: str, pid: int) -> None:
-        groups.update_worker(self._ledger, worker, status=status, process=Process("sim", pid, ""))
+        groups.note_process(self._ledger, worker, Process("sim", pid, ""))
+        groups.update_worker(self._ledger, worker, status=status)
 
     def standing(self, group: str, worker: str) -> tuple[GroupRow, bool]:
         named, workers = self.groups_and_workers()

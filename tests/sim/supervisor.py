@@ -1,4 +1,4 @@
-"""A supervisor of the simulation: it looks, asks the real `look` and `decide`, and applies what they say.
+"""A supervisor of the simulation: it looks, asks the real `judge` and `decide`, and applies what they say.
 
 Rules that it follows, and that the runtime's supervisor must follow too: it looks at processes and leases first and
 at the ledger afterwards, in one transaction, so that who has ended is never seen without its last words; a lease
@@ -13,15 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger.groups import GroupRow, WorkerRow
-from holdfast.protocols import lease, supervision
-from holdfast.protocols.lease import Sighting
+from holdfast.protocols import detector, supervision
+from holdfast.protocols.detector import Belief, Evidence, Terms
 from holdfast.protocols.supervision import Action, Admit, Expel, Forget, Group, Promote, Seen, Start
 from sim.store import Chain
 from sim.world import Call, T, Task, World
 
 # A lease that the judge calls silent has stood still for at least this long: the first of its reads may be as much
-# older than it seems as the judge tolerates between two looks.
+# older than it seems as the judge counts of the time between two looks.
 SILENCE_MS_MIN = limits.LEASE_MS_MAX - limits.LEASE_LOOK_MS_MAX
+
+TERMS = Terms()
 
 
 class Supervisor:
@@ -37,7 +39,8 @@ class Supervisor:
         self._spawn = spawn
         self._generation = 0
         self._workers: list[WorkerRow] = []  # as of the last look
-        self._sightings: dict[str, Sighting] = {}
+        self._beliefs: dict[str, Belief] = {}
+        self._accused: dict[str, str] = {}
         self._causes: dict[str, str | None] = {}  # what had really happened to them by then
         self._children: set[str] = set()
         self._last_start_ms: dict[str, int] = {}
@@ -71,36 +74,44 @@ class Supervisor:
     def _look(self) -> Call[None]:
         watched = [row.worker for row in self._workers]
         lives = {worker: self._world.lives(worker) for worker in watched}
-        counters = {worker: self._world.lease_of(worker) for worker in watched}
+        found = {worker: self._world.evidence_of(worker) for worker in watched}
         self._causes = {worker: self._cause(worker) for worker in watched}
         yield 0, "looked"
-        self._sightings = {
-            worker: lease.look(
-                self._sightings.get(worker), counter, self._world.now_ms, limits.LEASE_LOOK_MS_MAX
-            )
-            for worker, counter in counters.items()
-        }
+        self._accused = {worker: self._judge(worker, evidence) for worker, evidence in found.items()}
         groups, self._workers = yield from self._world.read(self._world.store.groups_and_workers)
         seen = [(row.group, self._see(row, lives)) for row in self._workers]
         for name in self._chain.groups:
             for action in self._decide(groups[name], [one for group, one in seen if group == name]):
-                yield from self._apply(action)
+                if not self._is_back(action):
+                    yield from self._apply(action)
+
+    def _judge(self, worker: str, evidence: Evidence) -> str:
+        belief, verdict = detector.judge(self._beliefs.get(worker), evidence, self._world.now_ms, TERMS)
+        self._beliefs[worker] = belief
+        return verdict.why
 
     def _see(self, row: WorkerRow, lives: Mapping[str, bool]) -> Seen:
         known = row.process is not None or row.worker in self._children
-        sighting = self._sightings.get(row.worker)
-        raised = sighting is not None and sighting.counter > 0
-        silent = sighting is not None and raised and sighting.silent_ms() >= limits.LEASE_MS_MAX
-        return Seen(row.worker, row.status, known and lives.get(row.worker, True), silent)
+        accused = self._accused.get(row.worker, "")
+        return Seen(row.worker, row.status, known and lives.get(row.worker, True), accused)
 
     def _decide(self, row: GroupRow, seen: Sequence[Seen]) -> list[Action]:
         last_ms = self._last_start_ms.get(row.group)
-        may_start = last_ms is None or self._world.now_ms - last_ms >= limits.START_PAUSE_MS
+        paused = last_ms is None or self._world.now_ms - last_ms >= limits.START_PAUSE_MS
+        may_start = paused and not any(one.status == supervision.STARTING and not one.is_gone for one in seen)
         group = Group(row.group, row.primary, row.members, self._wanted, self._hot, may_start)
         actions = supervision.decide(group, seen)
         for action in actions:
             self._justify(action, row)
         return actions
+
+    def _is_back(self, action: Action) -> bool:
+        """Look once more at who is about to lose its place for its silence."""
+        match action:
+            case Promote(instead_of=str(worker)) | Expel(worker=worker) | Forget(worker=worker):
+                accused = self._accused.get(worker, "")
+                return bool(accused) and not self._judge(worker, self._world.evidence_of(worker))
+        return False
 
     def _justify(self, action: Action, row: GroupRow) -> None:
         """Tell the checker what has really happened to those who lose their places."""
@@ -121,12 +132,16 @@ class Supervisor:
             return "never started"
         if not process.lives:
             return process.ended if process.ended != "left" else None
-        return "silent" if self._world.now_ms - process.raised_ms >= SILENCE_MS_MIN else None
+        starved_ms = min(self._world.now_ms, process.starved_until_ms) - max(
+            process.raised_ms, process.starved_from_ms
+        )
+        silent_ms = self._world.now_ms - process.raised_ms - max(0, starved_ms)
+        return "silent" if silent_ms >= SILENCE_MS_MIN else None
 
     def _apply(self, action: Action) -> Call[None]:
         store, own = self._world.store, self._generation
         match action:
-            case Promote(group, worker, members, reason):
+            case Promote(group=group, worker=worker, members=members, reason=reason):
                 yield from self._write("promote", lambda: store.assign(own, group, worker, members, reason))
             case Admit(group, worker):
                 yield from self._write("admit", lambda: store.admit(own, group, worker))
@@ -134,7 +149,7 @@ class Supervisor:
                 yield from self._write("expel", lambda: store.expel(own, group, worker, reason))
             case Forget(_, worker, reason):
                 yield from self._write("forget", lambda: store.forget_worker(own, worker, reason))
-            case Start(group, _):
+            case Start(group=group):
                 yield from self._start(group)
 
     def _start(self, group: str) -> Call[None]:

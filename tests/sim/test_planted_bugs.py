@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from holdfast.core import limits
 from holdfast.core.errors import FencedError
 from holdfast.ledger import epochs, groups, schema
 from holdfast.ledger.epochs import StageRow
 from holdfast.ledger.groups import GroupRow
-from holdfast.protocols import lease, supervision
-from holdfast.protocols.lease import Sighting
+from holdfast.protocols import detector, supervision
+from holdfast.protocols.detector import Accounts, Belief, Evidence, Terms, Verdict
 from holdfast.sinks import contract
 from holdfast.sinks.contract import SinkRecord
 from sim import simulation
@@ -106,17 +107,37 @@ def nothing_is_orphaned(patch: pytest.MonkeyPatch) -> None:
 
 
 def failed_reads_ignored(patch: pytest.MonkeyPatch) -> None:
-    real = lease.look
+    real = detector.judge
 
-    def look(before: Sighting | None, counter: int | None, now_ms: int, pause_ms_max: int) -> Sighting:
-        return real(before, before.counter if before and counter is None else counter, now_ms, pause_ms_max)
+    def judge(belief: Belief | None, evidence: Evidence, now_ms: int, terms: Terms) -> tuple[Belief, Verdict]:
+        if belief and evidence.counter is None:
+            evidence = replace(evidence, counter=belief.counter)
+        return real(belief, evidence, now_ms, terms)
 
-    patch.setattr(lease, "look", look)
+    patch.setattr(detector, "judge", judge)
 
 
 def own_pauses_ignored(patch: pytest.MonkeyPatch) -> None:
-    real = lease.look
-    patch.setattr(lease, "look", lambda before, counter, now_ms, _: real(before, counter, now_ms, 1 << 40))
+    patch.setattr(limits, "LEASE_LOOK_MS_MAX", 1 << 40)
+
+
+def waits_for_a_cpu_ignored(patch: pytest.MonkeyPatch) -> None:
+    real = detector.accounts
+
+    def accounts(before: Accounts | None, evidence: Evidence, now_ms: int) -> Accounts:
+        return replace(real(before, evidence, now_ms), waited_ms=0.0)
+
+    patch.setattr(detector, "accounts", accounts)
+
+
+def waits_for_a_cpu_that_last_ignored(patch: pytest.MonkeyPatch) -> None:
+    real = detector.accounts
+
+    def accounts(before: Accounts | None, evidence: Evidence, now_ms: int) -> Accounts:
+        over = {tid: replace(one, runnable=False) for tid, one in (evidence.threads or {}).items()}
+        return real(before, replace(evidence, threads=over), now_ms)
+
+    patch.setattr(detector, "accounts", accounts)
 
 
 def sink_takes_anything(patch: pytest.MonkeyPatch) -> None:
@@ -172,6 +193,8 @@ PLANTED = [
     (nothing_is_orphaned, "was replaced, but .* count as well", ALL_KINDS),
     (failed_reads_ignored, "lost its place without a failure", ALL_KINDS),
     (own_pauses_ignored, "lost its place without a failure", ALL_KINDS),
+    (waits_for_a_cpu_ignored, "lost its place without a failure", ALL_KINDS),
+    (waits_for_a_cpu_that_last_ignored, "lost its place without a failure", ALL_KINDS),
     (sink_takes_anything, "the target shows epoch", ALL_KINDS),
     (sink_takes_older_generations, "published after generation|the target is ahead", ALL_KINDS),
     (nobody_is_started_again, "not settled", ALL_KINDS),

@@ -32,6 +32,7 @@ REACHED = (
     "commit", "promote", "admit", "expel", "forget", "leave", "recovered", "lost a race", "went on as a survivor",
     "zombie's commit refused", "plan refused", "publish already", "move sink refused",
     "worker crash", "worker pause", "worker fail", "worker stop", "worker deaf", "worker unreadable",
+    "worker burning", "worker starved",
     "worker reply lost", "supervisor crash", "supervisor pause", "supervisor second", "supervisor reply lost",
     "outage", "clock step",
 )  # fmt: skip
@@ -58,7 +59,7 @@ def test_nobody_is_replaced_without_a_fault() -> None:
 
 
 @everything
-def test_nobody_is_replaced_by_outages_of_the_ledger_clock_steps_or_pauses_of_the_supervisor() -> None:
+def test_nobody_is_replaced_by_load_outages_of_the_ledger_clock_steps_or_pauses_of_the_supervisor() -> None:
     counts: Counter[str] = Counter()
     for seed in CALM:
         counts += assert_nobody_was_replaced(seed, faults.HARMLESS_KINDS)

@@ -68,7 +68,7 @@ class Worker:
     def _raise_lease(self) -> Task:
         while True:
             self._world.raise_lease(self.process)
-            yield limits.LEASE_RAISE_MS + self._world.rng.randint(0, 20), "raise"
+            yield limits.LEASE_MS_MAX // limits.LEASE_RAISES + self._world.rng.randint(0, 20), "raise"
 
     def _live(self) -> Task:
         yield from self._say("note", supervision.STARTING)

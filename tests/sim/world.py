@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast.core.errors import FencedError, LedgerError
+from holdfast.protocols.detector import Evidence, Thread
 from sim.checker import Checker, Violation
 from sim.faults import Fault
 from sim.store import Store
@@ -42,6 +43,12 @@ class Process:
     raised_ms: int = 0
     deaf_until_ms: int = 0  # what it raises does not arrive
     unreadable_until_ms: int = 0
+    starved_from_ms: int = 0
+    starved_until_ms: int = 0  # it could run and gets no CPU
+    burning_until_ms: int = 0  # one thread holds the interpreter, and burns CPU
+    waited_ms: int = 0  # for a CPU, up to the last time it got one
+    ran_ms: int = 0
+    told_ms: int = 0  # up to when its CPU time is told
 
 
 @dataclass
@@ -131,12 +138,27 @@ class World:
         yield self.rng.randint(0, 3), f"{step}.after"
         return result
 
-    def lease_of(self, worker: str) -> int | None:
-        """What a reader of a lease finds: 0 before the first raise, None if it cannot be read just now."""
+    def evidence_of(self, worker: str) -> Evidence:
+        """What a judge finds: a lease is 0 before the first raise, and None if it cannot be read just now."""
         process = self.processes.get(worker)
         if process is None:
-            return 0
-        return None if self.now_ms < process.unreadable_until_ms else process.counter
+            return Evidence(0, {})
+        counter = None if self.now_ms < process.unreadable_until_ms else process.counter
+        self._account(process)
+        starved = self.now_ms < process.starved_until_ms
+        return Evidence(
+            counter, {process.pid: Thread(process.ran_ms * 10**6, process.waited_ms * 10**6, starved)}
+        )
+
+    def _account(self, process: Process) -> None:
+        """Bring a process's account up to now; a wait that lasts is added when it is over."""
+        if self.now_ms < process.starved_until_ms:
+            return
+        if process.told_ms < process.starved_until_ms:
+            process.waited_ms += process.starved_until_ms - process.starved_from_ms
+        burns = self.now_ms < process.burning_until_ms
+        process.ran_ms += (self.now_ms - process.told_ms) if burns else 1
+        process.told_ms = self.now_ms
 
     def raise_lease(self, process: Process) -> None:
         """Raise a process's lease; a raise that is lost makes up for itself with the next."""
@@ -182,6 +204,11 @@ class World:
                 self.end(process, "crashed")
             case "pause":
                 process.paused_until_ms = until_ms
+            case "starved":
+                process.starved_from_ms, process.starved_until_ms = self.now_ms, until_ms
+                process.paused_until_ms = until_ms
+            case "burning":
+                process.burning_until_ms = process.paused_until_ms = until_ms
             case "deaf":
                 process.deaf_until_ms = until_ms
             case "unreadable":

@@ -166,15 +166,48 @@ STATE_READ_ROWS_MAX = 262_144
 # How often a look at a state starts over because a merge and the sweeper replaced the files under it.
 STATE_READ_TRIES_MAX = 5
 
-# A worker raises its lease so often, and counts as hung when it has not for so long.
-LEASE_RAISE_MS = 250
+# A worker's lease runs out when it has not been raised for so long, in time in which the worker could have run; it is
+# raised so often in that time. The command line may choose another length.
 LEASE_MS_MAX = 1_000
+LEASE_RAISES = 4
 
-# A process that has not raised its lease even once for so long is not going to.
+# A lease that stands still for so long by the clock has run out, whatever kept its holder from running.
+LEASE_WALL_MS_MAX = 20_000
+
+# A process that has not raised its lease even once for so long, in time in which it could have run, is not going to; nor
+# is one that has not for so long by the clock.
 FIRST_LEASE_MS_MAX = 60_000
+FIRST_LEASE_WALL_MS_MAX = 300_000
 
-# A supervisor that did not get to look for so long cannot tell how long a lease has stood still.
-LEASE_LOOK_MS_MAX = 300
+# Of the time between two looks of a supervisor, so much counts against a worker at most: what is beyond it kept the
+# supervisor from looking, and may have kept the worker from running. By the clock, more: then only a supervisor that
+# was stopped, or a machine that slept, is excused.
+LEASE_LOOK_MS_MAX = 100
+LEASE_PAUSE_MS_MAX = 5_000
+
+# Raises by which a supervisor knows how long a worker takes for one: about a minute of them.
+LEASE_INTERVALS_MAX = 256
+
+# Every fail-over of a group that has committed nothing since the one before doubles the patience with it, up to so often.
+SETBACKS_MAX = 6
+
+# A worker whose open plan has not moved for so long, or for so many times the stage's slowest epochs, is stuck. Only time
+# counts in which its JVM and Python workers neither waited for a CPU nor used more than that share of one. One that uses
+# a CPU all the time has an hour.
+STUCK_MS_MIN = 60_000
+STUCK_EPOCHS = 20
+STUCK_CPU_SHARE = 0.2
+STUCK_BUSY_MS_MIN = 3_600_000
+
+# From when on the processes of a worker are looked at for that, and how often.
+STUCK_LOOK_AFTER_MS = 10_000
+STUCK_LOOK_MS = 1_000
+
+# Epochs of a stage by which it is known how long its slowest take.
+STUCK_EPOCHS_KNOWN = 200
+
+# A process that was fenced off, or struck off the list, ends by itself, or is ended after so long.
+FENCED_MS_MAX = 30_000
 
 # How often a supervisor looks at its workers, and a standby at its group, when no exit wakes it earlier.
 WATCH_MS = 50
@@ -195,6 +228,9 @@ REPAIR_GROUP_AFTER_MS = 10_000
 STARTS_MAX = 5
 START_PAUSE_MS = 500
 START_PAUSE_MS_MAX = 30_000
+
+# Workers get ready one after the other. One that takes longer than this no longer keeps the next from beginning.
+START_MS_MAX = 60_000
 
 # How long a reader waits for another worker to make a lost file again.
 REPAIR_MS_MAX = 300_000

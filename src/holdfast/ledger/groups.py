@@ -20,6 +20,9 @@ from holdfast.ledger import schema
 from holdfast.ledger.ledger import Ledger, record_event
 from holdfast.ledger.process import Process
 
+# The event of a primary's being replaced; its reason begins with the group, and a colon.
+FAILOVER = "failover"
+
 
 @dataclass(frozen=True)
 class GroupRow:
@@ -94,6 +97,12 @@ def plan_of(tx: Connection) -> Json | None:
 def processes(tx: Connection) -> list[Process]:
     """The processes of all workers."""
     return [row.process for row in all_workers(tx) if row.process]
+
+
+def is_listed(tx: Connection, worker: str) -> bool:
+    """Whether a worker has not been struck off."""
+    table = schema.workers
+    return tx.execute(sa.select(table.c.worker).where(table.c.worker == worker)).first() is not None
 
 
 def fence_supervisor(tx: Connection, supervisor: int) -> None:
@@ -250,11 +259,29 @@ def add_worker(ledger: Ledger, supervisor: int, worker: str, group: str, reason:
 def update_worker(ledger: Ledger, worker: str, **values: object) -> None:
     """What a worker says about itself. It is nobody's right but its own, so there is no fence."""
     table = schema.workers
-    process = values.pop("process", None)
-    if isinstance(process, Process):
-        values["holder"] = asdict(process)
     with ledger.unfenced_write() as tx:
         tx.execute(sa.update(table).where(table.c.worker == worker).values(**values))
+
+
+def note_process(ledger: Ledger, worker: str, process: Process) -> None:
+    """Say which process a worker is: it is known from here on until it has ended, also when the worker is struck off."""
+    workers, table = schema.workers, schema.processes
+    with ledger.unfenced_write() as tx:
+        tx.execute(sa.update(workers).where(workers.c.worker == worker).values(holder=asdict(process)))
+        tx.execute(sa.delete(table).where(table.c.worker == worker))
+        tx.execute(sa.insert(table).values(worker=worker, holder=asdict(process)))
+
+
+def noted_processes(tx: Connection) -> dict[str, Process]:
+    """By worker, every process that was started and is not known to have ended with all that it started."""
+    return {row.worker: Process(**row.holder) for row in tx.execute(sa.select(schema.processes))}
+
+
+def processes_ended(ledger: Ledger, workers: Collection[str]) -> None:
+    """Nothing is left of these processes, nor of what they started."""
+    table = schema.processes
+    with ledger.unfenced_write() as tx:
+        tx.execute(sa.delete(table).where(table.c.worker.in_(list(workers))))
 
 
 def forget_worker(ledger: Ledger, supervisor: int, worker: str, why: str) -> None:
@@ -280,6 +307,8 @@ def _assign(tx: Connection, row: GroupRow, primary: str, members: Collection[str
     survivors = {*members, primary} & {*row.members}
     _give_stages(tx, generation, row.stages, kept=row.generation if survivors else None)
     record_event(tx, "promoted" if not stays else "expelled", reason, generation=generation)
+    if row.primary is not None and not stays:
+        record_event(tx, FAILOVER, f"{row.group}: {reason}", generation=generation)
     return generation
 
 

@@ -54,6 +54,15 @@ workers = Table(
     Column("started_ms", Integer, nullable=False),
 )
 
+# Every process that was started for a worker, until it is known to have ended with all that it started: a stop ends them,
+# also those that were struck off. A ledger of this format may lack the table, which then is made when a flow takes it.
+processes = Table(
+    "processes",
+    metadata,
+    Column("worker", String, primary_key=True),
+    Column("holder", JSON, nullable=False),
+)
+
 stages = Table(
     "stages",
     metadata,

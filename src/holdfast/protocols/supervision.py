@@ -3,6 +3,9 @@
 For every group: a primary that is gone is replaced, by a standby that is ready if there is one; hot standbys are
 admitted when they are ready and expelled when they are gone; members that are missing are started, in the
 background. A group that keeps dying without getting anything done is given up.
+
+Nobody whose process lives is deposed for an heir that is not ready: as long as there is none, one is started, and who was
+suspected may come back meanwhile. Who has ended may be followed by anyone.
 """
 
 from __future__ import annotations
@@ -22,14 +25,24 @@ class Seen:
     worker: str
     status: str
     lives: bool  # its process runs
-    silent: bool  # its lease has run out
+    accused: str = ""  # why it counts as gone though it lives: its lease has run out, or it is stuck
     rehearsals: int = 0
     warm: bool = True  # it has practised enough, or there is nothing to practise on yet
 
     @property
+    def has_ended(self) -> bool:
+        """Whether it is over, without any doubt."""
+        return not self.lives or self.status in (FINISHED, STOPPED, FAILED)
+
+    @property
     def is_gone(self) -> bool:
         """Whether nothing more is to be expected of it."""
-        return not self.lives or self.silent or self.status in (FINISHED, STOPPED, FAILED)
+        return self.has_ended or bool(self.accused)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it could go on at once."""
+        return self.status in (READY, ACTIVE)
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class Group:
     members: tuple[str, ...]  # who may commit
     wanted: int  # processes: the primary and its standbys
     hot: bool  # whether standbys compute every epoch too
-    may_start: bool  # not so soon after the last start that failed
+    may_start: bool  # not so soon after the last start that failed, and one at a time in the whole flow
     asked: bool = False  # whether somebody wants its primary replaced
     may_fill: bool = (
         True  # whether standbys may be started: a new primary should not have to share the machine at once
@@ -56,6 +69,7 @@ class Promote:
     worker: str
     members: tuple[str, ...]
     reason: str
+    instead_of: str | None = None  # who is deposed though its process lives: look at it once more before
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,7 @@ class Start:
 
     group: str
     reason: str
+    in_background: bool = False  # somebody leads the group meanwhile
 
 
 @dataclass(frozen=True)
@@ -104,10 +119,16 @@ def decide(group: Group, workers: Sequence[Seen]) -> list[Action]:
     if group.primary is None:
         return _begin(group, workers, living)
     if group.asked:
-        others = [worker for worker in living if worker.worker != group.primary and worker.status != STARTING]
+        others = [worker for worker in living if worker.worker != group.primary and worker.is_ready]
         if others:
             return _hand_over(group, others, f"somebody asked for it; {group.primary} is fenced off")
-    return [*_update_members(group, named, living), *_strike_off(group, workers), *_fill(group, living)]
+    surplus = _surplus(group, living)
+    return [
+        *_update_members(group, named, living),
+        *_strike_off(group, workers),
+        *surplus,
+        *_fill(group, living),
+    ]
 
 
 def successor(workers: Sequence[Seen], members: Sequence[str]) -> Seen | None:
@@ -128,7 +149,7 @@ def why_gone(worker: Seen | None) -> str:
         return "it has stopped"
     if worker.status == FAILED:
         return "it failed"
-    return "its process has ended" if not worker.lives else "its lease has run out"
+    return worker.accused if worker.lives else "its process has ended"
 
 
 def _is_gone(named: dict[str, Seen], worker: str) -> bool:
@@ -137,19 +158,24 @@ def _is_gone(named: dict[str, Seen], worker: str) -> bool:
 
 def _replace(group: Group, named: dict[str, Seen], living: list[Seen]) -> list[Action]:
     assert group.primary is not None
-    why = f"{group.primary} is gone: {why_gone(named.get(group.primary))}"
-    if not living:
-        return [Start(group.name, why)] if group.may_start else []
-    return _hand_over(group, living, why)
+    primary = named.get(group.primary)
+    why = f"{group.primary} is gone: {why_gone(primary)}"
+    deposed = primary is not None and not primary.has_ended
+    heirs = [worker for worker in living if worker.is_ready or not deposed]
+    if heirs:
+        return _hand_over(group, heirs, why, group.primary if deposed else None)
+    if living or not group.may_start:
+        return []
+    return [Start(group.name, why, in_background=deposed)]
 
 
-def _hand_over(group: Group, living: list[Seen], why: str) -> list[Action]:
-    heir = successor(living, group.members)
+def _hand_over(group: Group, heirs: list[Seen], why: str, deposed: str | None = None) -> list[Action]:
+    heir = successor(heirs, group.members)
     assert heir is not None
     members = tuple(
-        worker.worker for worker in living if worker.worker in group.members or worker.worker == heir.worker
+        worker.worker for worker in heirs if worker.worker in group.members or worker.worker == heir.worker
     )
-    return [Promote(group.name, heir.worker, members, f"{heir.worker} goes on; {why}")]
+    return [Promote(group.name, heir.worker, members, f"{heir.worker} goes on; {why}", deposed)]
 
 
 def _begin(group: Group, workers: Sequence[Seen], living: list[Seen]) -> list[Action]:
@@ -183,8 +209,18 @@ def _strike_off(group: Group, workers: Sequence[Seen]) -> list[Action]:
     ]
 
 
+def _surplus(group: Group, living: list[Seen]) -> list[Action]:
+    """Somebody was started for a worker that came back after all: of those who stand by, the least prepared goes."""
+    spare = [worker for worker in living if worker.worker not in group.members]
+    if len(living) <= group.wanted or not spare:
+        return []
+    least = min(spare, key=lambda worker: (worker.is_ready, worker.rehearsals, worker.worker))
+    return [Forget(group.name, least.worker, "it is no longer needed")]
+
+
 def _fill(group: Group, living: list[Seen]) -> list[Action]:
     """One at a time: a start is heavy, and the next look comes soon."""
     if len(living) >= group.wanted or not group.may_start or (living and not group.may_fill):
         return []
-    return [Start(group.name, f"{len(living)} of {group.wanted} workers are there")]
+    why = f"{len(living)} of {group.wanted} workers are there"
+    return [Start(group.name, why, in_background=group.primary is not None)]

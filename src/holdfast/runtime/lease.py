@@ -1,6 +1,7 @@
 """A worker's lease: a counter in a file of its own, raised as long as the process gets to run.
 
-The file is not the ledger, so that commits cannot delay it. It needs no fsync: it is read by living processes only.
+The file is not the ledger, so that commits cannot delay it. It needs no fsync: it is read by living processes only. It is
+raised by a thread of the interpreter, not by native code, so that a worker whose interpreter is held shows.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ LEASES = "leases"
 class Lease:
     """Raises the counter of one worker until it is closed."""
 
-    def __init__(self, root: Path, worker: str) -> None:
+    def __init__(self, root: Path, worker: str, lease_ms: int = limits.LEASE_MS_MAX) -> None:
         self._path = lease_path(root, worker)
+        self._rest_s = lease_ms / limits.LEASE_RAISES / 1000
         self._closed = Event()
         self._path.parent.mkdir(exist_ok=True)
         self._thread = Thread(target=self._raise, name="lease", daemon=True)
@@ -38,7 +40,7 @@ class Lease:
                 crashpoints.reach("lease.before_renew")
                 counter += 1
                 os.pwrite(fd, b"%020d" % counter, 0)
-                if self._closed.wait(limits.LEASE_RAISE_MS / 1000):
+                if self._closed.wait(self._rest_s):
                     return
         finally:
             os.close(fd)

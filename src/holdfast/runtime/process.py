@@ -20,7 +20,7 @@ from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.location import PASSWORD_VARIABLE
 from holdfast.ledger.process import Process
 from holdfast.protocols.supervision import ACTIVE, FAILED, FINISHED, STOPPED
-from holdfast.runtime import loader
+from holdfast.runtime import loader, priority
 from holdfast.runtime.failure import facts_of
 from holdfast.runtime.lease import Lease
 from holdfast.runtime.standby import Standby
@@ -39,11 +39,13 @@ def main(argument: str) -> int:
     """Run one worker to its end; the exit status."""
     spec = WorkerSpec(**json.loads(argument))
     root = Path(spec.work_dir)
-    lease = Lease(root, spec.worker)
+    if spec.in_background:
+        priority.lower()
+    lease = Lease(root, spec.worker, spec.lease_ms)
     ledger = Ledger(root)
     # Neither Spark's processes nor the flow's code need it.
     os.environ.pop(PASSWORD_VARIABLE, None)
-    groups.update_worker(ledger, spec.worker, process=Process.myself())
+    groups.note_process(ledger, spec.worker, Process.myself())
     told = Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -74,6 +76,7 @@ def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
             called = Standby(rt, told).wait()
             if called is None:
                 return STOPPED
+            priority.restore()
             rt.generation = called.generation
             groups.update_worker(ledger, spec.worker, status=ACTIVE)
             running = worker.Worker(rt, options, told)

@@ -25,7 +25,7 @@ class Standby:
         self._rehearsals = 0
 
     def wait(self) -> GroupRow | None:
-        """The group as it is when this worker is called; None if it is told to stop before."""
+        """The group as it is when this worker is called; None if it is told to stop before, or struck off the list."""
         practice = Thread(target=self._practise, name="rehearsal", daemon=True)
         practice.start()
         try:
@@ -45,7 +45,7 @@ class Standby:
             outlook.look()
             try:
                 with rt.ledger.read() as tx:
-                    row = groups.group_row(tx, rt.group)
+                    row, listed = groups.group_row(tx, rt.group), groups.is_listed(tx, rt.worker)
                 patience.restore()
             except LedgerError as error:
                 outlook.forget()
@@ -53,6 +53,8 @@ class Standby:
                 continue
             if row is not None and rt.worker in row.members:
                 return row
+            if not listed:
+                return None
         return None
 
     def _practise(self) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 
 from holdfast.ledger.groups import GroupRow, WorkerRow
-from holdfast.protocols.lease import Sighting
+from holdfast.protocols.stuck import OpenPlan
 
 
 @dataclass
@@ -17,16 +16,7 @@ class Starts:
     not_before: float = 0.0
     fill_after: float = 0.0  # when standbys may be started though the primary has committed nothing yet
     heads: int = -1  # the sum of the heads of the group's stages at the last start or promotion
-
-
-@dataclass
-class Watch:
-    """What the supervisor knows of a worker beside the ledger."""
-
-    child: subprocess.Popen[bytes] | None = None  # if it is a child of this process
-    pidfd: int | None = None
-    sighting: Sighting | None = None
-    first_ms: int = 0  # when it was looked at first
+    setbacks: int = 0  # fail-overs
 
 
 @dataclass(frozen=True)
@@ -36,3 +26,4 @@ class View:
     groups: dict[str, GroupRow]
     workers: list[WorkerRow]
     heads: dict[str, int]
+    plans: dict[str, OpenPlan]  # by stage, where one waits for its manifest

@@ -22,20 +22,35 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.core.ids import new_attempt_id
 from holdfast.core.json import Json
-from holdfast.ledger import groups, holder
+from holdfast.ledger import groups, holder, standstill
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.location import chosen
 from holdfast.ledger.patience import Patience
 from holdfast.ledger.process import Process
-from holdfast.protocols import lease, supervision
-from holdfast.protocols.supervision import FAILED, FINISHED, Admit, Expel, Forget, Promote, Seen, Start
+from holdfast.protocols import supervision
+from holdfast.protocols.detector import Terms
+from holdfast.protocols.supervision import (
+    ACTIVE,
+    FAILED,
+    FINISHED,
+    STARTING,
+    Admit,
+    Expel,
+    Forget,
+    Promote,
+    Seen,
+    Start,
+)
+from holdfast.runtime.evidence import WORKER_VARIABLE
 from holdfast.runtime.failure import error_of
 from holdfast.runtime.following import Follower
-from holdfast.runtime.lease import LEASES, lease_path, read_lease
+from holdfast.runtime.lease import LEASES
+from holdfast.runtime.leftovers import Leftovers
 from holdfast.runtime.news import News, Outlook
 from holdfast.runtime.progress import Progress, Report
-from holdfast.runtime.supervised import Starts, View, Watch
+from holdfast.runtime.supervised import Starts, View
+from holdfast.runtime.watching import Look, Watch, Watching, process_of
 from holdfast.runtime.worker_spec import WorkerSpec
 from holdfast.storage import workdir
 
@@ -118,16 +133,19 @@ class _Supervisor:
     root: Path
     ledger: Ledger
     generation: int
-    watches: dict[str, Watch] = field(default_factory=dict)
     starts: dict[str, Starts] = field(default_factory=dict)
+    silent: set[str] = field(default_factory=set)  # whose process lives and whose lease has run out
     follower: Follower = field(default_factory=Follower)
     told: bool = False
+    watching: Watching = field(init=False)
+    leftovers: Leftovers = field(init=False)
     news: News = field(init=False)
     outlook: Outlook = field(init=False)
     shown: Outlook = field(init=False)
     view: View | None = None
 
     def __post_init__(self) -> None:
+        self.watching, self.leftovers = Watching(self.root), Leftovers(self.ledger)
         self.news = News(self.ledger)
         self.outlook, self.shown = self.news.outlook(), self.news.outlook()
 
@@ -165,7 +183,7 @@ class _Supervisor:
             before = groups.plan_of(tx)
             workers = groups.all_workers(tx)
         if before != setting:
-            _end_all([row.process for row in workers if row.process])
+            self.leftovers.end_all({})
             for row in workers:
                 groups.forget_worker(
                     self.ledger, self.generation, row.worker, "the flow or its settings have changed"
@@ -176,15 +194,12 @@ class _Supervisor:
     def _step(self) -> bool:
         """Look at everything once and do what is to be done; whether the flow has come to its end."""
         # Processes and leases before the ledger: one that has ended in between has said there how it ended.
-        looks = {row.worker: self._look(row) for row in self._read().workers}
-        calm = all(lives and not silent for lives, silent in looks.values())
+        looks = {row.worker: self.watching.look(row, self._terms(row.group)) for row in self._read().workers}
+        calm = all(look.lives and not look.why_silent for look in looks.values())
+        self.silent = {worker for worker, look in looks.items() if look.lives and look.why_silent}
         view = self._read(anew=not calm)
         rows, workers, heads = view.groups, view.workers, view.heads
-        begun = {row.group: _sum(heads, row) > -len(row.stages) for row in rows.values()}
-        seen = {
-            row.worker: _seen(row, looks.get(row.worker, (True, False)), begun.get(row.group, False))
-            for row in workers
-        }
+        seen = {row.worker: self._seen(row, view, looks.get(row.worker, Look(lives=True))) for row in workers}
         for wanted in self.plan["groups"]:
             row = rows[wanted["name"]]
             mine = [worker for worker in workers if worker.group == row.group]
@@ -192,6 +207,7 @@ class _Supervisor:
             group = self._group(row, wanted, heads)
             for action in supervision.decide(group, [seen[worker.worker] for worker in mine]):
                 self._do(action, row, mine, heads)
+        self.leftovers.step()
         if self.options.observe is not None:
             self.options.observe(self.follower.look(self.ledger, self.shown))
         finished = {worker.group for worker in workers if worker.status == FINISHED}
@@ -202,43 +218,52 @@ class _Supervisor:
         if anew or self.view is None or self.outlook.is_due():
             self.outlook.look()
             with self.ledger.read() as tx:
-                self.view = View(groups.all_groups(tx), groups.all_workers(tx), groups.heads(tx))
+                self.view = View(
+                    groups.all_groups(tx), groups.all_workers(tx), groups.heads(tx), standstill.open_plans(tx)
+                )
         return self.view
+
+    def _terms(self, group: str) -> Terms:
+        return Terms(self.spec.lease_ms, self.starts.get(group, Starts()).setbacks)
+
+    def _seen(self, row: WorkerRow, view: View, look: Look) -> Seen:
+        group = view.groups.get(row.group)
+        begun = group is not None and _sum(view.heads, group) > -len(group.stages)
+        warm = not begun or row.rehearsals >= limits.REHEARSALS_TO_BE_WARM
+        accused = look.why_silent
+        if not accused and group is not None and group.primary == row.worker and row.status == ACTIVE:
+            plans = [view.plans[stage] for stage in group.stages if stage in view.plans]
+            accused = self.watching.look_at_plans(row, plans, self._terms(row.group), self._epochs_ms).why
+        return Seen(row.worker, row.status, look.lives, accused, row.rehearsals, warm)
+
+    def _epochs_ms(self, stage: str) -> list[float]:
+        with self.ledger.read() as tx:
+            return standstill.epochs_ms(tx, stage)
 
     def _group(self, row: GroupRow, wanted: Json, heads: dict[str, int]) -> supervision.Group:
         starts = self.starts.setdefault(row.group, Starts())
         if _sum(heads, row) > starts.heads:
             # It gets things done: earlier failures no longer count, and whoever is missing can be started.
-            starts.number, starts.not_before, starts.fill_after = 0, 0.0, 0.0
+            starts.number, starts.not_before, starts.fill_after, starts.setbacks = 0, 0.0, 0.0, 0
         return supervision.Group(
             row.group,
             row.primary,
             row.members,
             int(wanted["members"]),
             bool(wanted["hot"]),
-            time.monotonic() >= starts.not_before,
+            time.monotonic() >= starts.not_before and not self._is_starting(),
             row.asked is not None and row.asked == row.primary,
             time.monotonic() >= starts.fill_after,
         )
 
-    def _look(self, row: WorkerRow) -> tuple[bool, bool]:
-        """Whether a worker's process lives, and whether it is silent."""
-        now_ms = int(time.monotonic() * 1000)
-        watch = self.watches.setdefault(row.worker, Watch())
-        counter = read_lease(self.root, row.worker)
-        first_ms = watch.first_ms = watch.first_ms or now_ms
-        watch.sighting = lease.look(watch.sighting, counter, now_ms, limits.LEASE_LOOK_MS_MAX)
-        never = watch.sighting.counter == 0 and now_ms - first_ms >= limits.FIRST_LEASE_MS_MAX
-        return self._lives(row, watch), never or watch.sighting.silent_ms() >= limits.LEASE_MS_MAX
-
-    def _lives(self, row: WorkerRow, watch: Watch) -> bool:
-        if watch.child is not None:
-            return watch.child.poll() is None
-        if row.process is None:
-            return False
-        if watch.pidfd is None and row.process.is_here and row.process.lives():
-            watch.pidfd = os.pidfd_open(row.process.pid)
-        return row.process.lives()
+    def _is_starting(self) -> bool:
+        """Whether some worker of the flow is getting ready just now: a start is heavy, so they come one at a time."""
+        now_ms = time.time_ns() // 1_000_000
+        return any(
+            now_ms - row.started_ms < limits.START_MS_MAX and self.watching.lives(row)
+            for row in self._read().workers
+            if row.status == STARTING and row.worker not in self.silent
+        )
 
     def _refuse_hopeless(self, row: GroupRow, workers: list[WorkerRow]) -> None:
         """Stop for an error that a new start would only repeat, and for a group that keeps failing."""
@@ -250,9 +275,7 @@ class _Supervisor:
             if failure not in fenced and (hopeless or starts.number >= limits.STARTS_MAX):
                 raise error_of(failure)
         starts = self.starts.get(row.group, Starts())
-        if starts.number >= limits.STARTS_MAX and not any(
-            self._lives(w, self.watches[w.worker]) for w in workers
-        ):
+        if starts.number >= limits.STARTS_MAX and not any(self.watching.lives(worker) for worker in workers):
             raise HoldfastError(
                 f"the workers of group {row.group!r} ended {starts.number} times in a row without committing anything",
                 operation="supervise",
@@ -270,20 +293,39 @@ class _Supervisor:
         self, action: supervision.Action, row: GroupRow, workers: list[WorkerRow], heads: dict[str, int]
     ) -> None:
         ledger, generation = self.ledger, self.generation
+        if self._is_back(action, workers):
+            return
         match action:
             case Promote(group=group, worker=worker, members=members, reason=reason):
                 self._promote(row, workers, worker, members, reason)
                 later = time.monotonic() + limits.REPAIR_GROUP_AFTER_MS / 1000
-                self.starts[group].fill_after, self.starts[group].heads = later, _sum(heads, row)
+                starts = self.starts[group]
+                starts.fill_after, starts.heads = later, _sum(heads, row)
+                starts.setbacks += row.primary is not None
+                self._leave_behind([one for one in workers if one.worker in {*row.members} - {*members}])
             case Admit(group=group, worker=worker):
                 groups.admit(ledger, generation, group, worker)
             case Expel(group=group, worker=worker, reason=reason):
                 groups.expel(ledger, generation, group, worker, reason)
             case Forget(worker=worker, reason=reason):
                 groups.forget_worker(ledger, generation, worker, reason)
-                self._unwatch(worker)
-            case Start(group=group, reason=reason):
-                self._start(group, reason, _sum(heads, row))
+                self._leave_behind([one for one in workers if one.worker == worker])
+                self.watching.forget(worker)
+            case Start(group=group, reason=reason, in_background=in_background):
+                self._start(group, reason, _sum(heads, row), in_background)
+
+    def _is_back(self, action: supervision.Action, workers: list[WorkerRow]) -> bool:
+        """Whether somebody who is about to lose its place for its silence has been heard again: one more look."""
+        match action:
+            case Promote(instead_of=str(worker)) | Expel(worker=worker) | Forget(worker=worker):
+                rows = [row for row in workers if row.worker == worker and worker in self.silent]
+                return any(not self.watching.look(row, self._terms(row.group)).why_silent for row in rows)
+        return False
+
+    def _leave_behind(self, rows: list[WorkerRow]) -> None:
+        for row in rows:
+            watch = self.watching.watches.get(row.worker, Watch())
+            self.leftovers.leave(row.worker, process_of(row, watch), watch.child)
 
     def _promote(
         self, row: GroupRow, workers: list[WorkerRow], worker: str, members: tuple[str, ...], reason: str
@@ -298,7 +340,7 @@ class _Supervisor:
             groups.assign(self.ledger, self.generation, row.group, worker, members, reason)
         crashpoints.reach("failover.after_fence")
 
-    def _start(self, group: str, reason: str, heads: int) -> None:
+    def _start(self, group: str, reason: str, heads: int, in_background: bool) -> None:
         starts = self.starts.setdefault(group, Starts())
         starts.number += 1
         pause_ms = min(limits.START_PAUSE_MS * 2 ** (starts.number - 1), limits.START_PAUSE_MS_MAX)
@@ -307,71 +349,35 @@ class _Supervisor:
         groups.add_worker(self.ledger, self.generation, worker, group, reason)
         (self.root / LOGS).mkdir(exist_ok=True)
         (self.root / LEASES).mkdir(exist_ok=True)
-        spec = replace(self.spec, worker=worker, group=group)
+        spec = replace(self.spec, worker=worker, group=group, in_background=in_background)
         with (self.root / LOGS / f"{worker}.log").open("wb") as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.runtime.process", spec.to_argument()],
-                env={**os.environ, **self.ledger.environment},
+                env={**os.environ, **self.ledger.environment, WORKER_VARIABLE: worker},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.watches[worker] = Watch(child, os.pidfd_open(child.pid))
+        self.watching.begin(worker, child)
+        groups.note_process(self.ledger, worker, Process.here(child.pid))
 
     def _sleep(self) -> None:
         """Until it is time to look again, or a worker ends."""
-        fds = [
-            watch.pidfd for watch in self.watches.values() if watch.pidfd is not None and not _ended(watch)
-        ]
         poll = select.poll()
-        for fd in fds:
+        for fd in self.watching.pidfds():
             poll.register(fd, select.POLLIN)
         poll.poll(limits.WATCH_MS)
 
-    def _unwatch(self, worker: str) -> None:
-        watch = self.watches.pop(worker, Watch())
-        if watch.pidfd is not None:
-            os.close(watch.pidfd)
-        lease_path(self.root, worker).unlink(missing_ok=True)
-
     def _stop_workers(self) -> None:
-        """Tell every worker to stop, wait, and end those that do not."""
-        with self.ledger.read() as tx:
-            found = [row.process for row in groups.all_workers(tx) if row.process]
-        children = [watch.child for watch in self.watches.values() if watch.child]
-        for child in children:
-            if child.poll() is None:
-                child.terminate()
-        for process in found:
-            process.signal(signal.SIGTERM)
-        deadline = time.monotonic() + limits.STOP_MS_MAX / 1000
-        while time.monotonic() < deadline:
-            if all(child.poll() is not None for child in children) and not any(p.lives() for p in found):
-                break
-            time.sleep(limits.WATCH_MS / 1000)
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-        _end_all(found)
-        for worker in list(self.watches):
-            self._unwatch(worker)
-
-
-def _seen(row: WorkerRow, look: tuple[bool, bool], begun: bool) -> Seen:
-    warm = not begun or row.rehearsals >= limits.REHEARSALS_TO_BE_WARM
-    return Seen(row.worker, row.status, *look, row.rehearsals, warm)
-
-
-def _ended(watch: Watch) -> bool:
-    return watch.child is not None and watch.child.returncode is not None
+        """Tell every worker to stop, wait, and end those that do not, with all that the flow ever started."""
+        children = {worker: watch.child for worker, watch in self.watching.watches.items() if watch.child}
+        for worker, child in children.items():
+            self.leftovers.leave(worker, None, child)
+        self.leftovers.end_all({worker: Process.here(child.pid) for worker, child in children.items()})
+        for worker in list(self.watching.watches):
+            self.watching.forget(worker)
 
 
 def _sum(heads: dict[str, int], row: GroupRow) -> int:
     return sum(heads.get(stage, -1) for stage in row.stages)
-
-
-def _end_all(processes: list[Process]) -> None:
-    for process in processes:
-        process.end()

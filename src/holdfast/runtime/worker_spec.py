@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from holdfast.core import limits
+
 
 @dataclass(frozen=True)
 class WorkerSpec:
@@ -21,6 +23,8 @@ class WorkerSpec:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     tasks: int | None = None
+    lease_ms: int = limits.LEASE_MS_MAX  # how long its lease may stand still
+    in_background: bool = False  # whether it starts and practises at low priority until it is called
 
     def to_argument(self) -> str:
         """As the command line carries it."""

@@ -290,7 +290,8 @@ def test_a_stage_that_is_new_joins_the_group_that_registers_it(ledger: Ledger, s
 def test_a_worker_speaks_for_itself_until_it_is_forgotten(ledger: Ledger, supervisor: int) -> None:
     me = Process.myself()
     groups.add_worker(ledger, supervisor, "b", "g", "test")
-    groups.update_worker(ledger, "b", status="ready", process=me, rehearsals=3)
+    groups.note_process(ledger, "b", me)
+    groups.update_worker(ledger, "b", status="ready", rehearsals=3)
     with ledger.read() as tx:
         [row] = groups.all_workers(tx)
         assert groups.processes(tx) == [me]

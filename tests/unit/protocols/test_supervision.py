@@ -23,6 +23,8 @@ from holdfast.protocols.supervision import (
     why_gone,
 )
 
+SILENT = "its lease has stood still"
+
 
 def group(
     primary: str | None = None, *members: str, wanted: int = 2, hot: bool = False, may_start: bool = True
@@ -33,7 +35,7 @@ def group(
 def seen(
     worker: str, status: str = READY, *, lives: bool = True, silent: bool = False, rehearsals: int = 0
 ) -> Seen:
-    return Seen(worker, status, lives, silent, rehearsals)
+    return Seen(worker, status, lives, SILENT if silent else "", rehearsals)
 
 
 def active(worker: str, *, lives: bool = True, silent: bool = False) -> Seen:
@@ -42,7 +44,7 @@ def active(worker: str, *, lives: bool = True, silent: bool = False) -> Seen:
 
 GONE = [
     pytest.param(active("a", lives=False), "its process has ended", id="ended"),
-    pytest.param(active("a", silent=True), "its lease has run out", id="silent"),
+    pytest.param(active("a", silent=True), SILENT, id="silent"),
     pytest.param(seen("a", FAILED), "it failed", id="failed"),
 ]
 
@@ -57,7 +59,9 @@ def test_a_new_group_starts_one_worker_and_makes_it_the_primary() -> None:
 
 
 def test_missing_standbys_are_started_one_at_a_time() -> None:
-    assert decide(group("a", wanted=3), [active("a")]) == [Start("g", "1 of 3 workers are there")]
+    assert decide(group("a", wanted=3), [active("a")]) == [
+        Start("g", "1 of 3 workers are there", in_background=True)
+    ]
 
 
 def test_nothing_is_started_too_soon_after_a_start_that_failed() -> None:
@@ -68,14 +72,30 @@ def test_nothing_is_started_too_soon_after_a_start_that_failed() -> None:
 
 @pytest.mark.parametrize(("primary", "why"), GONE)
 def test_a_standby_takes_the_place_of_a_primary_that_is_gone(primary: Seen, why: str) -> None:
+    deposed = "a" if primary.accused else None
     assert decide(group("a"), [primary, seen("b")]) == [
-        Promote("g", "b", ("b",), f"b goes on; a is gone: {why}")
+        Promote("g", "b", ("b",), f"b goes on; a is gone: {why}", deposed)
     ]
 
 
 @pytest.mark.parametrize(("primary", "why"), GONE)
 def test_without_a_standby_another_worker_is_started(primary: Seen, why: str) -> None:
-    assert decide(group("a"), [primary]) == [Start("g", f"a is gone: {why}")]
+    background = bool(primary.accused)
+    assert decide(group("a"), [primary]) == [Start("g", f"a is gone: {why}", in_background=background)]
+
+
+def test_nobody_alive_is_deposed_for_an_heir_that_is_still_starting() -> None:
+    starting = seen("b", STARTING)
+    assert decide(group("a"), [active("a", silent=True), starting]) == []
+    assert decide(group("a"), [active("a", lives=False), starting]) == [
+        Promote("g", "b", ("b",), "b goes on; a is gone: its process has ended")
+    ]
+
+
+def test_who_was_started_for_one_that_came_back_is_struck_off() -> None:
+    workers = [active("a"), seen("b", rehearsals=5), seen("c", STARTING)]
+    assert decide(group("a"), workers) == [Forget("g", "c", "it is no longer needed")]
+    assert decide(group("a", "b", "c", hot=True), workers) == []
 
 
 def test_a_primary_that_nobody_knows_is_replaced() -> None:
@@ -107,18 +127,16 @@ def test_a_hot_standby_is_admitted_when_it_is_ready() -> None:
 def test_a_member_that_is_gone_is_expelled_before_it_is_forgotten() -> None:
     workers = [active("a"), seen("b", silent=True)]
     assert decide(group("a", "b", hot=True), workers) == [
-        Expel("g", "b", "b is gone: its lease has run out"),
-        Start("g", "1 of 2 workers are there"),
+        Expel("g", "b", "b is gone: its lease has stood still"),
+        Start("g", "1 of 2 workers are there", in_background=True),
     ]
-    assert decide(group("a", hot=True, may_start=False), workers) == [
-        Forget("g", "b", "its lease has run out")
-    ]
+    assert decide(group("a", hot=True, may_start=False), workers) == [Forget("g", "b", SILENT)]
 
 
 def test_a_standby_that_is_gone_is_forgotten_and_another_is_started() -> None:
     assert decide(group("a"), [active("a"), seen("b", lives=False)]) == [
         Forget("g", "b", "its process has ended"),
-        Start("g", "1 of 2 workers are there"),
+        Start("g", "1 of 2 workers are there", in_background=True),
     ]
 
 

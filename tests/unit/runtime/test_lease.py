@@ -9,9 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from holdfast.core import limits
 from holdfast.runtime.lease import Lease, lease_path, read_lease
 
 RAISES = """
@@ -23,9 +20,8 @@ time.sleep(60)
 """
 
 
-def test_a_lease_is_raised_until_it_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LEASE_RAISE_MS", 5)
-    lease = Lease(tmp_path, "w")
+def test_a_lease_is_raised_until_it_is_closed(tmp_path: Path) -> None:
+    lease = Lease(tmp_path, "w", lease_ms=20)
     deadline = time.monotonic() + 30
     while (read_lease(tmp_path, "w") or 0) < 5:
         assert time.monotonic() < deadline
