@@ -7,7 +7,7 @@ needs are pinned for a minute; a reader with a name has a cursor in the ledger, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from holdfast.ledger.inputs import Segment
 from holdfast.ledger.ledger import reading
 from holdfast.ledger.location import may_write
 from holdfast.runtime.snapshot import look, snapshot_of
+from holdfast.storage.checksums import fault_at_first
 
 FORMAT = "holdfast"
 
@@ -96,6 +97,8 @@ class SegmentPart(InputPartition):
 
     path: str
     epoch: int
+    bytes: int
+    crc32: int
 
 
 @dataclass(frozen=True)
@@ -267,7 +270,15 @@ def _parts(wanted: Wanted, start: int, stop: int) -> list[SegmentPart]:
     else:
         with reading(wanted.root) as tx:
             found = readers.kept_segments(tx, wanted.stage, wanted.port, start, stop)
-    return [SegmentPart(file["path"], segment.epoch) for segment in found for file in segment.files]
+    return _parts_of(found)
+
+
+def _parts_of(segments: Sequence[Segment]) -> list[SegmentPart]:
+    return [
+        SegmentPart(file["path"], segment.epoch, file["bytes"], file["crc32"])
+        for segment in segments
+        for file in segment.files
+    ]
 
 
 def _rows(wanted: Wanted, columns: t.StructType, part: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -275,6 +286,7 @@ def _rows(wanted: Wanted, columns: t.StructType, part: InputPartition) -> Iterat
         return  # where there is nothing to read, Spark runs a task with a partition of its own
     target = _arrow(columns)
     stored = [name for name in columns.names if name != wanted.epoch_as]
+    _check(wanted, part)
     try:
         with pq.ParquetFile(wanted.root / part.path) as opened:
             for batch in opened.iter_batches(columns=stored):
@@ -292,14 +304,27 @@ def _rows(wanted: Wanted, columns: t.StructType, part: InputPartition) -> Iterat
         ) from error
 
 
+def _check(wanted: Wanted, part: SegmentPart) -> None:
+    """A file of other bytes than were written is not read; one that is missing is told of by whoever opens it."""
+    wrong = fault_at_first(wanted.root, {"path": part.path, "bytes": part.bytes, "crc32": part.crc32})
+    if wrong and (wanted.root / part.path).exists():
+        raise StorageError(
+            f"{part.path} {wrong}",
+            operation="read channel",
+            stage=wanted.stage,
+            epoch=part.epoch,
+            hint="`holdfast scrub --repair` marks it as lost; the flow makes it again when it runs.",
+        )
+
+
 def _segment_schema(wanted: Wanted) -> pa.Schema:
     """The columns of the newest segment."""
     with reading(wanted.root) as tx:
         row = known_stage(tx, wanted.stage)
         first = readers.first_kept(tx, row, wanted.port)
         found: list[Segment] = readers.kept_segments(tx, wanted.stage, wanted.port, first, row.head + 1)
-    paths = [file["path"] for segment in found for file in segment.files]
-    if not paths:
+    parts = _parts_of(found)
+    if not parts:
         raise LedgerError(
             "the channel keeps no rows, so that its columns are not known",
             operation="read channel",
@@ -307,7 +332,8 @@ def _segment_schema(wanted: Wanted) -> pa.Schema:
             hint='Say what they are: .schema("id string, amount double"). What every consumer has read is not kept; '
             "a reader with a name keeps it.",
         )
-    return pq.read_schema(wanted.root / paths[-1]).remove_metadata()
+    _check(wanted, parts[-1])
+    return pq.read_schema(wanted.root / parts[-1].path).remove_metadata()
 
 
 def _spark(columns: pa.Schema) -> t.StructType:

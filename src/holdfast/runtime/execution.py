@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 
@@ -23,9 +24,12 @@ from holdfast.spark.operators.contract import Shape, Times
 from holdfast.spark.task import TaskPlan
 from holdfast.state.layer import LayerInfo
 from holdfast.state.run import LostFileError, RunInfo
-from holdfast.storage.inspection import fault
+from holdfast.storage.checksums import fault_at_first
 
 Scratch = Callable[[Input, int], list[Json]]
+
+# The files of an input's epochs.
+Segments = Callable[[Input], list[Json]]
 
 
 def execute(
@@ -42,15 +46,19 @@ def execute(
     `scratch` gives the segments of epochs that a channel no longer keeps; without it, they are an error.
     """
     reads: Reads = {}
+    read: list[Json] = []
     if plan.rows:
-        reads = (_files if plan.direct and stage.direct else _frames)(rt, stage, plan, scratch)
+        segments = partial(_segment_files, rt, plan, scratch, read)
+        reads = (_files if plan.direct and stage.direct else _frames)(rt, stage, plan, segments)
     shape = Shape(plan.boundaries, plan.aggregate_first)
     times = Times(plan.watermark_us, plan.now_ms * 1_000, epoch, plan.ends)
     task_plan = TaskPlan(
         str(rt.root), directory, shape, tuple(spine), plan.floor, times, rt.labels.ports(stage.name)
     )
     with rt.tagged(stage.name, f"epoch-{epoch}") as tag:
-        return run_epoch(rt.spark, stage, reads, task_plan, tag)
+        outcome = run_epoch(rt.spark, stage, reads, task_plan, tag)
+    _confirm(rt, read)
+    return outcome
 
 
 def not_deterministic(happened: str, operation: str, stage: str, epoch: int) -> FlowError:
@@ -74,15 +82,13 @@ def layer_of(first: int, last: int, runs: Sequence[Json]) -> LayerInfo:
     return LayerInfo(first, last, tuple(RunInfo.from_json(run) for run in runs))  # type: ignore[arg-type]
 
 
-def _frames(
-    rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | None
-) -> dict[Input, DataFrame]:
+def _frames(rt: Runtime, stage: BoundStage, plan: EpochPlan, segments: Segments) -> dict[Input, DataFrame]:
     frames = {}
     for origin in stage.spec.inputs:
         if origin.kind == "source":
             frames[origin] = _source(rt, origin, _items(rt, origin, plan))
         else:
-            frames[origin] = _channel(rt, origin, _segment_files(rt, origin, plan, scratch))
+            frames[origin] = _channel(rt, origin, segments(origin))
     return frames
 
 
@@ -94,7 +100,7 @@ def _source(rt: Runtime, origin: Input, items: Sequence[Item]) -> DataFrame:
     return source.quarantined(rt.spark, items)
 
 
-def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | None) -> list[DirectFile]:
+def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, segments: Segments) -> list[DirectFile]:
     found = []
     for number, feed in enumerate(stage.spec.feeds):
         origin, side = feed.input, feed.side
@@ -104,7 +110,7 @@ def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, scratch: Scratch | N
             paths = source.checked(_items(rt, origin, plan))
             found += [DirectFile(str(path), number, side, None) for path in paths]
         else:
-            names = [file["path"] for file in _segment_files(rt, origin, plan, scratch)]
+            names = [file["path"] for file in segments(origin)]
             found += [DirectFile(str(rt.root / name), number, side, name) for name in names]
     return found
 
@@ -117,8 +123,10 @@ def _items(rt: Runtime, origin: Input, plan: EpochPlan) -> list[Item]:
     return [item for item in items if item.rows != 0]
 
 
-def _segment_files(rt: Runtime, origin: Input, plan: EpochPlan, scratch: Scratch | None) -> list[Json]:
-    """The files of a channel's epochs, all there; none that held rows is passed over."""
+def _segment_files(
+    rt: Runtime, plan: EpochPlan, scratch: Scratch | None, read: list[Json], origin: Input
+) -> list[Json]:
+    """The files of a channel's epochs, all there and whole, added to `read`; none that held rows is passed over."""
     start, stop = plan.ranges[origin.id]
     with rt.ledger.read() as tx:
         held = ledger_inputs.rows_written(tx, origin.name, origin.port, start, stop)
@@ -134,10 +142,19 @@ def _segment_files(rt: Runtime, origin: Input, plan: EpochPlan, scratch: Scratch
         else:
             raise StorageError(f"epoch {epoch} of {origin.id} is no longer kept", operation="read channel")
     for file in found:
-        wrong = fault(rt.root, file, deep=False)
+        wrong = fault_at_first(rt.root, file)
         if wrong:
             raise LostFileError(file["path"], wrong)
+    read += found
     return found
+
+
+def _confirm(rt: Runtime, read: Sequence[Json]) -> None:
+    """Nobody has written to files while they were read. One that is gone was let go of by then."""
+    for file in read:
+        wrong = fault_at_first(rt.root, file)
+        if wrong and (rt.root / file["path"]).exists():
+            raise LostFileError(file["path"], wrong)
 
 
 def _channel(rt: Runtime, origin: Input, files: list[Json]) -> DataFrame:

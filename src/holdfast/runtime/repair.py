@@ -29,7 +29,8 @@ from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome
 from holdfast.state.run import LostFileError
 from holdfast.storage.atomic import copy_whole
-from holdfast.storage.inspection import fault, inspect
+from holdfast.storage.checksums import fault
+from holdfast.storage.inspection import inspect, is_named
 from holdfast.storage.shipper import make_durable
 from holdfast.storage.sweeper import sweep
 from holdfast.storage.workdir import DATA, attempt_directory
@@ -42,14 +43,28 @@ def repair(rt: Runtime, cause: LostFileError | None = None) -> int:
         _wait_for_its_worker(rt, producer, cause)
         return 0
     with rt.repairing:
-        marked = sum(_mark(rt, name, cause.path if cause else None) for name in rt.own)
-        restored = sum(_restore(rt, name) for name in rt.own)
-        restored += sum(_given_up(rt, name) for name in rt.own)
-        with closing(_Replays(rt)) as replays:
-            repaired = sum(replays.of(name).repair() for name in rt.own)
-    if cause and not marked and not restored and not repaired:
+        lost, repaired = _repaired(rt, cause.path if cause else None)
+    # Where nothing was lost, another reader may have come upon the same file, and had it repaired.
+    if cause and producer and not lost and is_named(rt.ledger, producer, cause.path):
         raise cause
     return repaired
+
+
+def _repaired(rt: Runtime, suspect: str | None) -> tuple[bool, int]:
+    """Whether anything was lost, and how many epochs were made again. A replay may come upon a further loss."""
+    lost, further = False, None
+    while True:
+        marked = sum(_mark(rt, name, suspect) for name in rt.own)
+        if further and not marked:
+            raise further
+        restored = sum(_restore(rt, name) + _given_up(rt, name) for name in rt.own)
+        lost = lost or bool(marked or restored)
+        try:
+            with closing(_Replays(rt)) as replays:
+                repaired = sum(replays.of(name).repair() for name in rt.own)
+            return lost or repaired > 0, repaired
+        except LostFileError as error:
+            suspect, further = error.path, error
 
 
 def needs_repair(rt: Runtime) -> bool:
@@ -67,7 +82,7 @@ def _stage_of(rt: Runtime, cause: LostFileError | None) -> str | None:
 
 def _wait_for_its_worker(rt: Runtime, producer: str, cause: LostFileError) -> None:
     """A reader that misses a file of another worker's stage marks it lost; that worker makes it again."""
-    losses = inspect(rt.ledger, rt.root, producer)
+    losses = inspect(rt.ledger, rt.root, producer, cause.path)
     with rt.ledger.read() as tx:
         row = epochs.stage_row(tx, producer)
     if losses:
@@ -122,19 +137,14 @@ def _brought_back(rt: Runtime, mirror: Path, group: Sequence[Json]) -> bool:
 
 def _mark(rt: Runtime, stage: str, named: str | None) -> int:
     """Mark as lost what inspection finds, and the file that a reader could not use."""
-    losses = inspect(rt.ledger, rt.root, stage)
+    losses = inspect(rt.ledger, rt.root, stage, named)
     with rt.ledger.read() as tx:
         row = epochs.own_row(tx, stage, rt.generation)
-        layers = [
-            layer for layer in files.live_layers(tx, row) if any(run["path"] == named for run in layer.runs)
-        ]
-    ids = sorted({*losses.layers, *(layer.id for layer in layers)})
-    if ids or losses.segments:
-        reasons = losses.reasons or [f"{named} cannot be read"]
-        files.mark_lost(rt.ledger, row, ids, losses.segments, "; ".join(reasons[:20]))
+    if losses:
+        files.mark_lost(rt.ledger, row, losses.layers, losses.segments, "; ".join(losses.reasons[:20]))
     consumers, route = rt.plan.consumers(stage), rt.route(stage)
     sweep(rt.ledger, rt.root, stage, rt.generation, consumers, route, rt.pins.held)
-    return len(ids) + len(losses.segments)
+    return len(losses.layers) + len(losses.segments)
 
 
 class _Replays:
@@ -228,6 +238,10 @@ class _StageReplay:
         try:
             directory = attempt_directory(self._stage.name, attempt)
             outcome = execute(rt, self._stage, plan, epoch, directory, infos, self._replays.segments)
+        except LostFileError as error:
+            if _stage_of(rt, error) in rt.own:
+                raise
+            raise self._hopeless(epoch, error.message) from error
         except HoldfastError as error:
             raise self._hopeless(epoch, error.message) from error
         if outcome.digests != digests:

@@ -23,7 +23,7 @@ from holdfast.runtime.healing import until_healed
 from holdfast.runtime.repair import repair
 from holdfast.sinks.contract import Sink, SinkRecord
 from holdfast.state.run import LostFileError
-from holdfast.storage.inspection import fault
+from holdfast.storage.checksums import fault_at_first
 
 
 class SinkLoop:
@@ -98,7 +98,7 @@ class SinkLoop:
     def _publish(self, epoch: int, branch: int, files: list[dict[str, object]]) -> None:
         rt = self._rt
         for file in files:
-            wrong = fault(rt.root, file, deep=False)
+            wrong = fault_at_first(rt.root, file)
             if wrong:
                 raise LostFileError(str(file["path"]), wrong)
         record = SinkRecord(rt.plan.name, branch, epoch, 0, rt.generation)

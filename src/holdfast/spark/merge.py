@@ -20,7 +20,9 @@ from holdfast.spark.epoch import run_tagged
 from holdfast.spark.task import RESULT, inside_task, result_row, task_name
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.merge import merge_runs
+from holdfast.state.run import confirm_open_runs
 from holdfast.state.schema import StateSchema
+from holdfast.storage import checksums
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,15 @@ class MergeStep:
     bottom: bool
     floor: int | None
     orders: Orders = field(default_factory=crashpoints.standing)
+    checked: bool = field(default_factory=checksums.are_on)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with inside_task(self.orders):
+        with inside_task(self.orders, self.checked):
             for _ in batches:
                 pass
-            yield result_row({"runs": [run for slots in self.ranges for run in self._rewrite(slots)]})
+            runs = [run for slots in self.ranges for run in self._rewrite(slots)]
+            confirm_open_runs()
+            yield result_row({"runs": runs})
 
     def _rewrite(self, slots: tuple[int, int]) -> list[Json]:
         _, name = task_name()

@@ -32,8 +32,10 @@ from holdfast.spark.operators.contract import Changes, DirectOperator, Operator,
 from holdfast.spark.operators.ends import check_labels, labels_of, last_buckets
 from holdfast.state.digest import digest
 from holdfast.state.layer import LayerInfo, write_layer
+from holdfast.state.run import confirm_open_runs
 from holdfast.state.schema import conform
 from holdfast.state.spine import Spine
+from holdfast.storage import checksums
 
 # How many keys an epoch touched, and what came of it.
 Came = tuple[int, Changes]
@@ -57,6 +59,7 @@ class TaskPlan:
     times: Times
     labelled: frozenset[str] = frozenset()  # ports whose rows carry the labels of tracked substreams
     orders: Orders = field(default_factory=crashpoints.standing)
+    checked: bool = field(default_factory=checksums.are_on)
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,10 @@ class StatefulTask:
     operator: Operator
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with inside_task(self.plan.orders):
-            yield result_row(self._report(list(batches)))
+        with inside_task(self.plan.orders, self.plan.checked):
+            report = self._report(list(batches))
+            confirm_open_runs()
+            yield result_row(report)
 
     def _report(self, batches: list[pa.RecordBatch]) -> Json:
         part, name = task_name()
@@ -178,7 +183,7 @@ class StatelessTask:
     malformed: bool = False  # whether the rows are what a source has set aside, which is counted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with inside_task(self.plan.orders):
+        with inside_task(self.plan.orders, self.plan.checked):
             yield result_row(self._run(batches))
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Json:
@@ -203,9 +208,10 @@ class StatelessTask:
 
 
 @contextmanager
-def inside_task(orders: Orders) -> Iterator[None]:
+def inside_task(orders: Orders, checked: bool = True) -> Iterator[None]:
     """Has the crash points of the driver, and lets an error of ours be recognised on the other side of the JVM."""
     crashpoints.obey(orders)
+    checksums.switch(checked)
     with told_across():
         yield
 

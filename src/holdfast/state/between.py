@@ -111,6 +111,8 @@ class Search:
         needles, rows, buckets = (np.concatenate(parts) for parts in zip(*found, strict=True))
         self.rows_examined += len(rows)
         if rows.size:
+            run.check_keys(rows)
+            run.check_values(rows)
             indices = pa.array(rows)
             self._needles.append(needles)
             self._buckets.append(buckets)
@@ -122,8 +124,9 @@ class Search:
         sought = self._sought
         needles = needles[sought.last_bucket[needles] >= bucket]
         start, stop = run.slice(bucket)
+        run.check_first_key(start, stop)
         place, row = rows_between(
-            run.h[start:stop],
+            run.hashes(start, stop),
             number[start:stop],
             sought.h[needles],
             sought.low[needles],

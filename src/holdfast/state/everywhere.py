@@ -60,7 +60,7 @@ class Sweep:
 
     def _visit_bucket(self, run: Run, bucket: int, needles: Ints) -> None:
         start, stop = run.slice(bucket)
-        row = first_not_below(run.h[start:stop], self._h[needles]) + start
+        row = first_not_below(run.hashes(start, stop), self._h[needles]) + start
         while True:
             there = row < stop
             needles, row = needles[there], row[there]
@@ -69,6 +69,7 @@ class Sweep:
             if not needles.size:
                 return
             self.rows_examined += needles.size
+            run.check_keys(row)
             found = same_at(self._keys, needles, run.keys, row)
             if found.any():
                 self._take(run, bucket, needles[found], row[found])
@@ -78,6 +79,7 @@ class Sweep:
         self._needles.append(needles)
         self._buckets.append(np.full(len(needles), bucket))
         self._live.append(np.ones(len(rows), np.bool_) if run.live is None else run.live[rows])
+        run.check_values(rows)
         indices = pa.array(rows)
         self._pieces.append([column.take(indices) for column in run.values])
 

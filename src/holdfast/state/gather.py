@@ -87,14 +87,15 @@ def _has_bucket(info: RunInfo, first_bucket: int | None, last_bucket: int | None
 
 
 def _rows_of(run: Run, schema: StateSchema, slots: tuple[int, int], start: int, stop: int) -> pa.Table:
-    table = _change_table(run, schema, start, stop)
-    if run.info.within(slots):
-        return table
-    return take_rows(table, np.flatnonzero(in_slots(run.h[start:stop], slots)))
-
-
-def _change_table(run: Run, schema: StateSchema, start: int, stop: int) -> pa.Table:
+    h, bucket = run.hashes(start, stop), run.buckets(start, stop)
     live = np.ones(stop - start, np.bool_) if run.live is None else run.live[start:stop]
-    head = [pa.array(run.buckets(start, stop)), pa.array(run.h[start:stop]), pa.array(live)]
-    body = [column.slice(start, stop - start) for column in (*run.keys, *run.values)]
-    return pa.table([*head, *body], schema=schema.changes)
+    if run.info.within(slots):
+        run.check_slice(start, stop)
+        body = [column.slice(start, stop - start) for column in (*run.keys, *run.values)]
+    else:
+        inside = np.flatnonzero(in_slots(h, slots))
+        run.check_keys(inside + start)
+        run.check_values(inside + start)
+        h, bucket, live, indices = h[inside], bucket[inside], live[inside], pa.array(inside + start)
+        body = [column.take(indices) for column in (*run.keys, *run.values)]
+    return pa.table([pa.array(bucket), pa.array(h), pa.array(live), *body], schema=schema.changes)

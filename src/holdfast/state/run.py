@@ -4,13 +4,16 @@ Bytes: an Arrow IPC file (uncompressed, so that it can be mapped) of one record 
 `_h`, then `_live` only where the run holds tombstones, the keys, the values. The bucket is not a column:
 rows of a bucket stand together, and `RunInfo.buckets` says where each begins. The schema's metadata
 counts the key columns (`holdfast.keys`) and says whether `_live` is there (`holdfast.live`); the batch's
-custom metadata holds the Bloom filter of the hashes (`holdfast.bloom`).
+custom metadata holds the Bloom filter of the hashes (`holdfast.bloom`). Behind the Arrow file stand the
+checksums of its blocks (`storage/checksums.py`).
 
 Invariants:
-- A run is written once, under a name that did not exist, and never changes. So the cache of memory maps
-  needs no invalidation, and any process may map any run.
-- A run that is missing, of another length, or unreadable is a `LostFileError` that names it; no other
-  error stands for a loss. Flipped bytes inside are found by `verify_run`, not by opening.
+- A run is written once, under a name that did not exist, and never changes. So any process may map any run,
+  and keep the map for as long as nobody has written to the file.
+- A run that is missing, of another length, unreadable, or of other bytes than were written is a
+  `LostFileError` that names it; no other error stands for a loss.
+- What is read to open a run is checked when it is mapped, and rows are checked before they are read:
+  `hashes`, and `check_keys`, `check_values` or `check_slice` before `keys` and `values`.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ import re
 import zlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +35,11 @@ import pyarrow as pa
 from holdfast.core import limits
 from holdfast.core.errors import StorageError
 from holdfast.state import bloom
+from holdfast.state.blocks import Blocks, CheckedColumn, body_of, check_rows, check_slice
 from holdfast.state.canonical import Bools, Ints, group_starts
 from holdfast.state.schema import BUCKET, HASH, LIVE, StateSchema, single
+from holdfast.storage import checksums
+from holdfast.storage.checksums import Identity, Table
 
 _KEYS = b"holdfast.keys"
 _LIVE = b"holdfast.live"
@@ -51,6 +58,7 @@ class RunJson(TypedDict):
     slot_hi: int
     buckets: list[list[int]]
     tombstones: int
+    checksums_at: NotRequired[int]
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,14 @@ class RunInfo:
     path: str  # relative to the root, so that a work directory can be moved
     rows: int
     bytes: int
-    crc32: int
+    crc32: int  # of the table of checksums, or where there is none of the whole file
     slot_lo: int
     slot_hi: int
     buckets: tuple[tuple[int, int], ...]  # (bucket, its first row), ascending
     tombstones: int
+    checksums_at: int = (
+        0  # where the table of checksums begins; 0 in a run of an older Holdfast, which has none
+    )
 
     def to_json(self) -> RunJson:
         """Plain numbers, strings and lists."""
@@ -77,6 +88,7 @@ class RunInfo:
             slot_hi=self.slot_hi,
             buckets=[[bucket, first] for bucket, first in self.buckets],
             tombstones=self.tombstones,
+            checksums_at=self.checksums_at,
         )
 
     @classmethod
@@ -91,6 +103,7 @@ class RunInfo:
             slot_hi=data["slot_hi"],
             buckets=tuple((bucket, first) for bucket, first in data["buckets"]),
             tombstones=data["tombstones"],
+            checksums_at=data.get("checksums_at", 0),
         )
 
     def overlaps(self, slots: tuple[int, int]) -> bool:
@@ -127,11 +140,23 @@ def lost_path(text: str) -> str | None:
 class Run:
     """An opened run: its columns lie in the memory map, nothing was copied but the Bloom filter."""
 
-    def __init__(self, info: RunInfo, batch: pa.RecordBatch, metadata: dict[bytes, bytes]) -> None:
+    def __init__(
+        self,
+        info: RunInfo,
+        batch: pa.RecordBatch,
+        metadata: dict[bytes, bytes],
+        blocks: Blocks | None,
+        file: Identity,
+    ) -> None:
         values_at = 1 + int(batch.schema.metadata[_LIVE]) + int(batch.schema.metadata[_KEYS])
         keys_at = 1 + int(batch.schema.metadata[_LIVE])
         fields = list(batch.schema)
         self.info = info
+        self.file = file
+        self.blocks = blocks
+        checked = [CheckedColumn(column, blocks) for column in batch.columns]
+        check_slice(checked[1:keys_at], 0, batch.num_rows)  # tombstones are copied
+        self._hashes, self._keys, self._values = checked[:1], checked[keys_at:values_at], checked[values_at:]
         self.schema = StateSchema(pa.schema(fields[keys_at:values_at]), pa.schema(fields[values_at:]))
         self.h: Ints = batch.column(0).to_numpy()
         self.live: Bools | None = batch.column(1).to_numpy(zero_copy_only=False) if keys_at == 2 else None
@@ -140,6 +165,27 @@ class Run:
         self.bloom: npt.NDArray[np.uint64] = np.frombuffer(metadata[_BLOOM], "<u8")
         self._buckets = np.array([bucket for bucket, _ in info.buckets], np.int64)
         self._bounds = np.array([*(first for _, first in info.buckets), info.rows], np.int64)
+
+    def hashes(self, start: int, stop: int) -> Ints:
+        """The hashes of rows from `start` to `stop`, checked."""
+        check_slice(self._hashes, start, stop)
+        return self.h[start:stop]
+
+    def check_keys(self, rows: Ints) -> None:
+        """Before these rows of `keys` are read."""
+        check_rows(self._keys, rows)
+
+    def check_values(self, rows: Ints) -> None:
+        """Before these rows of `values` are read."""
+        check_rows(self._values, rows)
+
+    def check_first_key(self, start: int, stop: int) -> None:
+        """Before rows from `start` to `stop` of the first of `keys` are searched."""
+        check_slice(self._keys[:1], start, stop)
+
+    def check_slice(self, start: int, stop: int) -> None:
+        """Before rows from `start` to `stop` of `keys` and `values` are read."""
+        check_slice([*self._keys, *self._values], start, stop)
 
     def slice(self, bucket: int) -> tuple[int, int]:
         """The rows of a bucket, `start` to `stop`; empty where the run has none."""
@@ -167,26 +213,24 @@ def write_run(
     h: Ints = single(changes.column(HASH)).to_numpy()
     tombstones = int(changes.num_rows - (single(changes.column(LIVE)).true_count))
     data = _serialise(changes, schema, h, tombstones > 0)
-    _write_new(root / path, path, data)
+    table = _table(data) if checksums.are_on() else b""
+    _write_new(root / path, path, memoryview(data), memoryview(table))
     return RunInfo(
         path=path,
         rows=changes.num_rows,
-        bytes=data.size,
-        crc32=zlib.crc32(data),
+        bytes=data.size + len(table),
+        crc32=zlib.crc32(table or data),
         slot_lo=slot_lo,
         slot_hi=slot_hi,
         buckets=tuple((int(bucket[start]), int(start)) for start in group_starts(bucket)),
         tombstones=tombstones,
+        checksums_at=data.size if table else 0,
     )
 
 
 def verify_run(root: Path, info: RunInfo) -> bool:
-    """Whether the file is there with the length and the checksum that the manifest says."""
-    try:
-        with pa.memory_map(str(root / info.path)) as source:
-            return bool(source.size() == info.bytes and zlib.crc32(source.read_buffer()) == info.crc32)
-    except OSError:
-        return False
+    """Whether the file is there with the length and the checksums that were written."""
+    return checksums.fault(root, dict(info.to_json()), deep=True) is None
 
 
 _open_runs: OrderedDict[str, Run] = OrderedDict()
@@ -198,7 +242,7 @@ def open_run(root: Path, info: RunInfo) -> Run:
     name = os.path.abspath(root / info.path)
     with _open_runs_lock:
         run = _open_runs.get(name)
-        if run is not None and run.info == info:
+        if run is not None and run.info == info and _is_as_mapped(name, run):
             _open_runs.move_to_end(name)
             return run
     # Mapped without the lock: two threads may both map a run, which costs little and harms nobody.
@@ -211,26 +255,61 @@ def open_run(root: Path, info: RunInfo) -> Run:
     return run
 
 
+def confirm_open_runs() -> None:
+    """Make sure that what was read is what was written, also of files that somebody wrote to while they were read."""
+    with _open_runs_lock:
+        written_to = [(name, run) for name, run in _open_runs.items() if not _is_as_mapped(name, run)]
+        for name, _ in written_to:
+            del _open_runs[name]
+    for _, run in written_to:
+        if run.blocks is not None:
+            run.blocks.check_again()
+
+
 def forget_open_runs() -> None:
     """Drop all cached maps; those in use stay mapped until their users let go."""
     with _open_runs_lock:
         _open_runs.clear()
 
 
+def _is_as_mapped(name: str, run: Run) -> bool:
+    """Whether nobody has written to the file; one that was unlinked is there for those who have mapped it."""
+    try:
+        return checksums.identity(name) == run.file
+    except OSError:
+        return True
+
+
 def _map(name: str, info: RunInfo) -> Run:
     try:
+        file = checksums.identity(name)
         # Closing the file gives its descriptor back at once; the buffers keep the map itself alive.
         with pa.memory_map(name) as source:
             if source.size() != info.bytes:
                 raise LostFileError(info.path, f"has {source.size()} bytes instead of {info.bytes}")
-            batch, metadata = pa.ipc.open_file(source).get_batch_with_custom_metadata(0)
+            data = source.read_buffer()
+            arrow = data.slice(0, info.checksums_at or info.bytes)
+            blocks = _blocks(data, arrow, info) if info.checksums_at and checksums.are_on() else None
+            batch, metadata = pa.ipc.open_file(arrow).get_batch_with_custom_metadata(0)
             if batch.num_rows != info.rows:
                 raise LostFileError(info.path, f"has {batch.num_rows} rows instead of {info.rows}")
-            return Run(info, batch, metadata)
+            return Run(info, batch, metadata, blocks, file)
     except FileNotFoundError as error:
         raise LostFileError(info.path, "is missing") from error
     except (OSError, pa.ArrowException, KeyError, IndexError, TypeError, ValueError) as error:
         raise LostFileError(info.path, f"cannot be read ({error})") from error
+
+
+def _blocks(data: pa.Buffer, arrow: pa.Buffer, info: RunInfo) -> Blocks:
+    table = bytes(memoryview(data)[info.checksums_at :])
+    if zlib.crc32(table) != info.crc32:
+        raise LostFileError(info.path, checksums.OTHER_TABLE)
+    return Blocks(arrow, Table.from_bytes(table), partial(LostFileError, info.path))
+
+
+def _table(data: pa.Buffer) -> bytes:
+    batch = pa.ipc.open_file(data).get_batch(0)
+    return Table.of(memoryview(data), body_of(batch, data.address)).to_bytes()
 
 
 def _serialise(changes: pa.Table, schema: StateSchema, h: Ints, with_live: bool) -> pa.Buffer:
@@ -244,11 +323,12 @@ def _serialise(changes: pa.Table, schema: StateSchema, h: Ints, with_live: bool)
     return sink.getvalue()
 
 
-def _write_new(target: Path, path: str, data: pa.Buffer) -> None:
+def _write_new(target: Path, path: str, *parts: memoryview) -> None:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(target, "xb", buffering=0) as file:
-            _write_all(file.fileno(), memoryview(data), target)
+            for part in parts:
+                _write_all(file.fileno(), part, target)
     except FileExistsError as error:
         raise StorageError(
             f"{path} exists already and is not overwritten",

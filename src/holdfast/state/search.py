@@ -145,8 +145,11 @@ class Hunt:
             return None
         place = np.flatnonzero(inside)
         place = place[self._pending_probes.at(place).possibly_in(run.bloom)]
-        row = lower_bound(run.h, self._pending_h[place], start[place], stop[place])
-        return _Candidates(place, row, stop[place])
+        start, stop = start[place], stop[place]
+        if place.size:
+            run.hashes(int(start.min()), int(stop.max()))
+        row = lower_bound(run.h, self._pending_h[place], start, stop)
+        return _Candidates(place, row, stop)
 
     def _near(self, run: Run, bucket: int, lo: int, hi: int) -> _Candidates | None:
         """Needles of a bucket that the run may hold, with the first row of an equal or higher hash."""
@@ -156,7 +159,7 @@ class Hunt:
         lo, hi = _narrowed(self._pending_h, lo, hi, run.info)
         if lo == hi:
             return None
-        needles, hashes = self._pending_h[lo:hi], run.h[start:stop]
+        needles, hashes = self._pending_h[lo:hi], run.hashes(start, stop)
         if len(needles) > _NEEDLES_PER_ROW_MAX * len(hashes):
             chosen = _needles_of(needles, hashes)
         else:
@@ -180,6 +183,7 @@ class Hunt:
         places, rows = [], []
         while pairs.place.size:
             self.rows_examined += pairs.place.size
+            run.check_keys(pairs.row)
             equal = same_at(self._keys, self._pending[pairs.place], run.keys, pairs.row)
             places.append(pairs.place[equal])
             rows.append(pairs.row[equal])
@@ -191,6 +195,7 @@ class Hunt:
     def _take(self, run: Run, places: Ints, rows: Ints) -> None:
         self._source[self._pending[places]] = np.arange(self._taken, self._taken + len(rows))
         self._taken += len(rows)
+        run.check_values(rows)
         if _ascends_by_one(rows):
             self._pieces.append([column.slice(int(rows[0]), len(rows)) for column in run.values])
         else:

@@ -116,7 +116,9 @@ class Spine:
             start, stop = run.slices(self.floor, last_bucket)
             inside = info.within(self.slots)
             total += (
-                stop - start if inside else int(np.count_nonzero(in_slots(run.h[start:stop], self.slots)))
+                stop - start
+                if inside
+                else int(np.count_nonzero(in_slots(run.hashes(start, stop), self.slots)))
             )
         return total
 

@@ -1,15 +1,13 @@
 """Finds out which named files are not there, or not what they were.
 
-Every file's length is checked; files above the disk's safe point may have lost bytes in a power cut, so
-their checksums are checked too.
+Every file's length is checked; files above the disk's safe point may have lost bytes in a power cut, so their
+checksums are checked too, and so are those of a file that a reader could not use.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -18,7 +16,11 @@ from holdfast.core.json import Json
 from holdfast.ledger import files, schema
 from holdfast.ledger.epochs import stage_row
 from holdfast.ledger.ledger import Ledger
+from holdfast.storage.checksums import fault
 from holdfast.storage.shipper import DISK
+
+# The id of a layer or segment, its files, and its last epoch.
+Group = tuple[int, list[Json], int]
 
 
 @dataclass(frozen=True)
@@ -33,42 +35,49 @@ class Losses:
         return bool(self.layers or self.segments)
 
 
-def inspect(ledger: Ledger, root: Path, stage: str) -> Losses:
-    """Check all files that a stage's manifests name."""
-    layers, segments = schema.layers, schema.segments
+def inspect(ledger: Ledger, root: Path, stage: str, suspect: str | None = None) -> Losses:
+    """Check all files that a stage's manifests name; `suspect` is one that a reader could not use."""
     with ledger.read() as tx:
-        row = stage_row(tx, stage)
         safe = files.safe_point(tx, stage, DISK)
-        mine = (layers.c.stage == stage, layers.c.branch == row.branch, layers.c.status == "live")
-        runs = tx.execute(sa.select(layers.c.id, layers.c.runs, layers.c.last).where(*mine)).all()
-        own = (segments.c.stage == stage, segments.c.branch == row.branch, segments.c.status == "live")
-        written = tx.execute(sa.select(segments.c.id, segments.c.files, segments.c.epoch).where(*own)).all()
-    reasons: list[str] = []
-    lost_layers = [i for i, group, last in runs if not _whole(root, group, last > safe, reasons)]
-    lost_segments = [i for i, group, epoch in written if not _whole(root, group, epoch > safe, reasons)]
-    return Losses(lost_layers, lost_segments, reasons)
+        layers, segments = named_by(tx, stage)
+    look = _Look(root, safe, suspect, [])
+    lost_layers = [i for i, group, last in layers if not look.is_whole(group, last)]
+    lost_segments = [i for i, group, epoch in segments if not look.is_whole(group, epoch)]
+    return Losses(lost_layers, lost_segments, look.reasons)
 
 
-def fault(root: Path, file: Json, *, deep: bool) -> str | None:
-    """What is wrong with a file, None if nothing."""
-    path = root / file["path"]
-    try:
-        size = path.stat().st_size
-    except OSError:
-        return "is missing"
-    if size != file["bytes"]:
-        return f"has {size} bytes instead of {file['bytes']}"
-    if deep and size and _crc32(path) != file["crc32"]:
-        return "has another checksum"
-    return None
+def is_named(ledger: Ledger, stage: str, path: str) -> bool:
+    """Whether a live layer or segment of a stage names a file."""
+    with ledger.read() as tx:
+        return any(
+            file["path"] == path for kind in named_by(tx, stage) for _, group, _ in kind for file in group
+        )
 
 
-def _whole(root: Path, group: Sequence[Json], deep: bool, reasons: list[str]) -> bool:
-    faults = [(file["path"], fault(root, file, deep=deep)) for file in group]
-    reasons += [f"{path} {what}" for path, what in faults if what]
-    return not any(what for _, what in faults)
+def named_by(tx: sa.Connection, stage: str) -> tuple[list[Group], list[Group]]:
+    """The live layers and segments of a stage: their ids, files and last epochs."""
+    layers, segments = schema.layers, schema.segments
+    row = stage_row(tx, stage)
+    mine = (layers.c.stage == stage, layers.c.branch == row.branch, layers.c.status == "live")
+    runs = tx.execute(sa.select(layers.c.id, layers.c.runs, layers.c.last).where(*mine))
+    own = (segments.c.stage == stage, segments.c.branch == row.branch, segments.c.status == "live")
+    written = tx.execute(sa.select(segments.c.id, segments.c.files, segments.c.epoch).where(*own))
+    return [(i, group, last) for i, group, last in runs], [(i, group, epoch) for i, group, epoch in written]
 
 
-def _crc32(path: Path) -> int:
-    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as mapped:
-        return zlib.crc32(mapped)
+@dataclass(frozen=True)
+class _Look:
+    root: Path
+    safe: int
+    suspect: str | None
+    reasons: list[str]
+
+    def is_whole(self, group: Sequence[Json], epoch: int) -> bool:
+        found = [f"{file['path']} {what}" for file in group if (what := self._fault(file, epoch))]
+        self.reasons.extend(found)
+        return not found
+
+    def _fault(self, file: Json, epoch: int) -> str | None:
+        suspected = file["path"] == self.suspect
+        found = fault(self.root, file, deep=suspected or epoch > self.safe)
+        return found or ("cannot be read" if suspected else None)

@@ -15,6 +15,7 @@ from holdfast.interfaces.cli import (
     failover,
     failure,
     run,
+    scrub,
     snapshot,
     state,
     status,
@@ -38,6 +39,7 @@ app.command("failover")(failover.failover)
 app.command("epochs")(epochs.epochs)
 app.command("state")(state.state)
 app.command("substreams")(substreams.substreams)
+app.command("scrub")(scrub.scrub)
 app.command("verify")(verify.verify)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(benchmarks.app, name="bench")
