@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
+.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -52,6 +52,9 @@ bench-state: $(READY) ## running aggregate against Spark's own state stores (JSO
 
 bench-growth: $(READY) ## cost of an epoch as the state grows (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench growth $(if $(JSON),--json $(JSON))
+
+bench-checksums: $(READY) ## the two above with checksums and without (JSON=FILE writes the figures)
+	@$(BIN)/holdfast bench checksums $(if $(JSON),--json $(JSON))
 
 bench-dedup: $(READY) ## dropping duplicates against Spark's own ways (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench dedup $(if $(JSON),--json $(JSON))

@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.bench import dedup, growth, join, policies, recovery, snapshots, state, tracker, windows
+from holdfast.bench import (
+    checksums,
+    dedup,
+    growth,
+    join,
+    policies,
+    recovery,
+    snapshots,
+    state,
+    tracker,
+    windows,
+)
 
 
 def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
@@ -16,6 +27,15 @@ def test_growth_writes_its_figures(spark: SparkSession, tmp_path: Path) -> None:
     found = json.loads((tmp_path / "growth.json").read_text())
     assert set(found["figures"]) == set(growth.BARS)
     assert [len(run["samples"]) for run in found["runs"]] == [4, 4]
+
+
+def test_checksums_are_measured_against_none(spark: SparkSession, tmp_path: Path) -> None:
+    report = checksums.run(tmp_path / "checksums.json", directory=tmp_path / "data", quick=True, spark=spark)
+    assert {figure.name for figure in report.figures} == {
+        "state_200k_over_unchecked",
+        "growth_1000_over_unchecked",
+    }
+    assert {line.side for line in report.lines} == {"checked", "unchecked"}
 
 
 def test_state_compares_holdfast_with_the_job_without_state(spark: SparkSession, tmp_path: Path) -> None:

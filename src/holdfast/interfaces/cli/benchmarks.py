@@ -32,6 +32,14 @@ def growth(json_path: JsonFile = None, quick: Quick = False) -> None:
 
 
 @app.command()
+def checksums(json_path: JsonFile = None, quick: Quick = False) -> None:
+    """The flows of `state` and `growth` with checksums and without, in turns."""
+    from holdfast.bench import checksums as bench
+
+    bench.run(json_path, quick=quick)
+
+
+@app.command()
 def dedup(json_path: JsonFile = None, quick: Quick = False) -> None:
     """Duplicates dropped by id within an hour, against Spark's two ways to do so; bytes an id at 10M ids."""
     from holdfast.bench import dedup as bench
