@@ -45,9 +45,18 @@ def repair(rt: Runtime, cause: LostFileError | None = None) -> int:
     with rt.repairing:
         lost, repaired = _repaired(rt, cause.path if cause else None)
     # Where nothing was lost, another reader may have come upon the same file, and had it repaired.
-    if cause and producer and not lost and is_named(rt.ledger, producer, cause.path):
+    if cause and not lost and _is_still_missed(rt, producer, cause):
         raise cause
     return repaired
+
+
+def _is_still_missed(rt: Runtime, producer: str | None, cause: LostFileError) -> bool:
+    """Whether the ledger goes on naming what a reader could not use, or a state has no layers for some epoch."""
+    if producer:
+        return is_named(rt.ledger, producer, cause.path)
+    with rt.ledger.read() as tx:
+        rows = [epochs.own_row(tx, stage.name, rt.generation) for stage in rt.own_stages if stage.operator]
+        return any(files.cover(files.live_layers(tx, row), row.head)[1] != row.head + 1 for row in rows)
 
 
 def _repaired(rt: Runtime, suspect: str | None) -> tuple[bool, int]:

@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import zlib
@@ -32,6 +33,8 @@ from holdfast.core.json import Json
 
 _HEADER = struct.Struct("<QQQ")
 OTHER_TABLE = "has another checksum in its table of checksums"
+
+_NOT_THE_FILES_FAULT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 # Inode, length, modification and change: what a write changes.
 Identity = tuple[int, int, int, int]
@@ -88,6 +91,8 @@ def fault(root: Path, file: Json, *, deep: bool) -> str | None:
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
+        if error.errno in _NOT_THE_FILES_FAULT:
+            raise
         return f"cannot be read ({error.strerror or error})"
 
 
