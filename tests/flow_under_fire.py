@@ -93,6 +93,7 @@ if __name__ == "__main__":
         until_idle=True,
         master=given.master,
         take_over=given.take_over,
+        tasks=2,
         conf={"spark.driver.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"},
     )
     print(f"idle at epoch {report.stages['totals'].epoch if 'totals' in report.stages else None}")

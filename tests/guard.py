@@ -23,19 +23,22 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 class Guard:
     """`holdfast run` on a stand's home."""
 
-    def __init__(self, stand: Stand, policies: str, *options: str, crash: str = "") -> None:
+    def __init__(
+        self, stand: Stand, policies: str, *options: str, crash: str = "", flow: Path = FLOW
+    ) -> None:
         self.stand = stand
         self.root = stand.home / "work"
         self._policies = policies
         self._options = options
+        self._flow = flow
         self.process = self._start(crash)
 
     def _start(self, crash: str = "") -> subprocess.Popen[str]:
         paths = os.pathsep.join([str(FLOW.parent), os.environ.get("PYTHONPATH", "")])
         return subprocess.Popen(
             [
-                *(str(HOLDFAST), "run", str(FLOW), "--work-dir", str(self.root)),
-                *("--master", "local[2]", "--quiet", *self._options),
+                *(str(HOLDFAST), "run", str(self._flow), "--work-dir", str(self.root)),
+                *("--master", "local[2]", "--tasks", "2", "--quiet", *self._options),
             ],
             env={
                 **os.environ,

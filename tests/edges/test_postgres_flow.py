@@ -89,7 +89,7 @@ def test_an_aggregate_equals_a_batch_through_restarts_and_lost_connections(
                 run(postgres, "select pg_terminate_backend(pid, 5000) from pg_stat_activity where application_name like 'holdfast:%' and datname = current_database()")  # fmt: skip
 
         monkeypatch.setattr(crashpoints, "reach", reach)
-        flow_of(tmp_path, postgres).run(tmp_path / "work", until_idle=True, spark=spark)
+        flow_of(tmp_path, postgres).run(tmp_path / "work", until_idle=True, spark=spark, tasks=2)
         assert left == []
         check(spark, postgres, number + 1)
     assert run(postgres, "select target, epoch from holdfast_sinks order by target") == [
@@ -102,7 +102,7 @@ def test_tasks_copy_a_large_epoch_and_leave_nothing_behind(
     spark: SparkSession, tmp_path: Path, postgres: str, by_tasks: list[StagingTask]
 ) -> None:
     write_files(tmp_path / "in", FILES)
-    flow_of(tmp_path, postgres).run(tmp_path / "work", until_idle=True, spark=spark)
+    flow_of(tmp_path, postgres).run(tmp_path / "work", until_idle=True, spark=spark, tasks=2)
     assert len(by_tasks) == 3
     assert all(len(task.shares) == 2 for task in by_tasks)
     check(spark, postgres, 3)
@@ -120,7 +120,7 @@ def test_what_a_task_cannot_copy_is_said_as_if_the_driver_had(
     firsts = rows.group_by("k").agg(t=hf.max("t"))
     firsts.named("firsts").to(hf.table(postgres, "firsts", key="k"))
     with pytest.raises(hf.SinkError, match="the column 't' has text with a NUL character"):
-        flow.run(tmp_path / "work", until_idle=True, spark=spark)
+        flow.run(tmp_path / "work", until_idle=True, spark=spark, tasks=2)
     assert by_tasks
     assert run(postgres, "select count(*) from firsts") == [(0,)]
     assert staged(postgres) == 0

@@ -22,7 +22,7 @@ def idle(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home whose flow stopped cleanly: what is left is the spine, merged below and fresh above."""
     stand = Stand(tmp_path_factory.mktemp("idle"))
     stand.feed(11)
-    build(stand.home).run(stand.home / "work", until_idle=True, spark=spark)
+    build(stand.home).run(stand.home / "work", until_idle=True, spark=spark, tasks=2)
     return stand.home
 
 
@@ -69,7 +69,7 @@ def damage(path: Path, how: str) -> None:
 def run_again(stand: Stand, spark: SparkSession) -> int:
     """Run the flow on; how many epochs were repaired."""
     stand.feed(1)
-    report = build(stand.home).run(stand.home / "work", until_idle=True, spark=spark)
+    report = build(stand.home).run(stand.home / "work", until_idle=True, spark=spark, tasks=2)
     return sum(stage.repairs for stage in report.stages.values())
 
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_made_again_stops_the_flow_and_says_why(
     before = {path: path.read_bytes() for path in (stand.home / "totals").rglob("*.parquet")}
     (stand.home / merged).unlink()
     with pytest.raises(hf.StorageError, match=r"cannot be made again.*00003\.parquet is gone") as caught:
-        build(stand.home).run(stand.home / "work", until_idle=True, spark=spark)
+        build(stand.home).run(stand.home / "work", until_idle=True, spark=spark, tasks=2)
     assert (caught.value.stage, caught.value.epoch) == ("totals", 3)
     assert {path: path.read_bytes() for path in (stand.home / "totals").rglob("*.parquet")} == before
 

@@ -51,7 +51,7 @@ class Shop:
         rows.group_by("k").agg(n=hf.count(), top=hf.max("v"), last=hf.max("at")).named("totals").to(
             hf.discard()
         )
-        flow.run(self.work, spark=self.spark, until_idle=True)
+        flow.run(self.work, spark=self.spark, until_idle=True, tasks=2)
 
     def read(self, **options: object) -> DataFrame:
         return self.spark.read.format("holdfast").options(**options).load(self.work)

@@ -257,13 +257,16 @@ def test_a_plan_of_few_keys_aggregates_before_the_exchange_and_says_so(
 
 def test_epoch_settings_of_a_borrowed_session_are_put_back(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    spark.conf.set("spark.sql.shuffle.partitions", "77")
     try:
         write_files(tmp_path / "in", FILES[:1])
         totals_flow(tmp_path).run(tmp_path / "work", until_idle=True, spark=spark)
         assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
         assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "77"
     finally:
         spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.unset("spark.sql.shuffle.partitions")
 
 
 def limited(rows: pa.Table, state: pa.Table, context: hf.Context) -> tuple[pa.Table, pa.Table]:

@@ -38,6 +38,15 @@ BLOOM_BITS_PER_KEY = 12
 # Tasks that may each read all of an epoch's rows themselves: with more, the exchange between them is cheaper.
 DIRECT_TASKS_MAX = 8
 
+# Rows that make a task of their own worth while: below it, starting another costs more than it takes off the first.
+TASK_ROWS = 50_000
+
+# How often a cluster is asked how many cores it has: executors come and go, and asking takes some 20 ms.
+CORES_LOOK_MS = 10_000
+
+# Executors that are counted on where Spark adds them by demand, as far as it may: rows decide before this does.
+EXECUTORS_BY_DEMAND = 64
+
 # What one epoch may take from its inputs unless the flow says otherwise.
 EPOCH_ROWS_MAX = 4_000_000
 EPOCH_BYTES_MAX = 1 << 30

@@ -18,8 +18,8 @@ from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.make import make_source
 from holdfast.spark.bind import BoundStage, bind
+from holdfast.spark.cores import Cores
 from holdfast.spark.labels import labels_of_flow
-from holdfast.spark.session import cores
 
 
 def bound(
@@ -51,7 +51,8 @@ def bound(
         ledger,
         root,
         0,
-        tasks or cores(spark),
+        Cores(spark, tasks),
+        tasks,
         Progress(),
         worker,
         group,

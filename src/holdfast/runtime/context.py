@@ -24,6 +24,7 @@ from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sources.contract import Source
 from holdfast.spark.bind import BoundStage
+from holdfast.spark.cores import Cores
 from holdfast.spark.labels import Labels
 from holdfast.storage.shipper import DISK, REPLICA, STANDBY, Route
 
@@ -88,7 +89,8 @@ class Runtime:
     ledger: Ledger
     root: Path
     generation: int  # of the group; raised for those that stay when a member is expelled
-    tasks: int
+    cores: Cores
+    tasks: int | None  # over which every epoch is to be spread; None: as its rows and the cores suggest
     progress: Progress
     worker: str  # this process, as the ledger calls it
     group: str

@@ -47,9 +47,9 @@ class Flow(FlowDescription):
         have ended, closes them too, and returns.
 
         A work directory is held by one process: `wait` waits for another to let go of it, `take_over`
-        deposes it. `tasks` is how many tasks share a stage's state (by default one a core). `hash_bits`
-        cuts the key hash, which only tests want. `direct=False` sends all rows through Spark SQL, also where
-        tasks could read files themselves.
+        deposes it. `tasks` is how many tasks every epoch is spread over (by default one for 50,000
+        rows, and no more than can run at once). `hash_bits` cuts the key hash, which only tests want.
+        `direct=False` sends all rows through Spark SQL, also where tasks could read files themselves.
 
         `ledger="postgresql://user@host/database"` keeps the ledger there instead of in the work directory, from the
         first run on; the work directory remembers where it is, without the password.

@@ -30,11 +30,13 @@ from holdfast.protocols.watermark import InputClock, Timing, watermark
 from holdfast.runtime import cycles
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.region import ceilings
+from holdfast.runtime.sizing import tasks_of_epoch
 from holdfast.runtime.substreams import brings_ends, ends_now, holds_labels, last_end_us
 from holdfast.sources.contract import InFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
 from holdfast.spark.labels import labelling_of_stage
+
 
 @dataclass(frozen=True)
 class _Taken:
@@ -95,16 +97,17 @@ def _plan(
         reached = _closing_watermark(rt, tx, stage, row, timing, reached, before)
         if reached is None:
             return None
+    tasks = tasks_of_epoch(rt, tx, row, timing, rows, reached, before)
     return EpochPlan(
         ranges,
         rows,
-        tuple(even_boundaries(rt.tasks)),
+        tuple(even_boundaries(tasks)),
         aggregates_first(before.get("rows_in", 0), before.get("keys", 0) or limits.EPOCH_ROWS_MAX),
         stage.fingerprint,
         now_ms,
         reached,
         timing.floor(before.get("watermark_us")) if timing else None,
-        rt.direct and stage.direct and rt.tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
+        rt.direct and stage.direct and tasks <= limits.DIRECT_TASKS_MAX and _all_direct(rt, tx, taken),
         ends,
     )
 

@@ -79,6 +79,7 @@ class StageLoop:
     def _next(self) -> tuple[StageRow, EpochPlan | PassOver | None, bool]:
         """Where the stage stands, what it does next, and whether that is an epoch which was planned before."""
         rt, stage = self._rt, self._stage
+        rt.cores.look()
         self._skip_along()
         with rt.ledger.read() as tx:
             row = epochs.own_row(tx, stage.name, rt.generation)

@@ -21,8 +21,8 @@ from holdfast.core.errors import SinkError
 from holdfast.sinks import postgres_errors, reading
 from holdfast.sinks.postgres_copy import Cast, Room, copy_to_staging
 from holdfast.sinks.postgres_engine import connect
+from holdfast.spark.cores import exchange_tasks
 from holdfast.spark.epoch import SparkJobError, run_tagged
-from holdfast.spark.session import cores
 from holdfast.spark.task import RESULT, inside_task, result_row, task_name
 
 # Numbered segments, by task.
@@ -61,7 +61,7 @@ def shared_out(segments: Sequence[Path], spark: SparkSession | None) -> Shares:
     """The segments of a large epoch, a share for each task; nothing if tasks would not pay."""
     if spark is None or reading.rows_in(segments) < limits.SINK_TASKS_ROWS_MIN:
         return ()
-    return dealt(segments, cores(spark))
+    return dealt(segments, exchange_tasks(spark))
 
 
 def dealt(segments: Sequence[Path], hands: int) -> Shares:

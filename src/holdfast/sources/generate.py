@@ -20,6 +20,7 @@ from holdfast.ledger.inputs import Item
 from holdfast.sources.contract import Limits, Source, Taken
 from holdfast.sources.generated_rows import BLOCK_ROWS, Blocks, Columns
 from holdfast.spark.arrow_types import arrow_schema
+from holdfast.spark.cores import exchange_tasks
 from holdfast.spark.schemas import parse_schema
 
 
@@ -58,7 +59,8 @@ class Generate(Source):
             return spark.createDataFrame([], self._schema)
         start = min(item.body["start"] for item in items)
         stop = max(item.body["start"] + item.body["rows"] for item in items)
-        blocks = spark.range(start // BLOCK_ROWS, (stop - 1) // BLOCK_ROWS + 1)
+        first, end = start // BLOCK_ROWS, (stop - 1) // BLOCK_ROWS + 1
+        blocks = spark.range(first, end, 1, min(end - first, exchange_tasks(spark)))
         return blocks.mapInArrow(Blocks(self._columns, start, stop), self._schema)
 
     def epoch_limits(self) -> tuple[int | None, int | None]:

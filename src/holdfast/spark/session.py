@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -39,6 +38,9 @@ EPOCH_SETTINGS = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
 }
 
+# Tasks of an exchange that nobody says more about; it follows the cores that are there (spark/cores.py).
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+
 
 def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSession:
     """Start a session of our own, or connect to a server for `sc://` masters."""
@@ -68,7 +70,7 @@ def _leave_errors_to_us() -> None:
 @contextmanager
 def epoch_settings(spark: SparkSession) -> Iterator[None]:
     """Have the settings of epochs in force, and put back what was there before."""
-    before = {key: spark.conf.get(key, None) for key in EPOCH_SETTINGS}
+    before = {key: spark.conf.get(key, None) for key in (*EPOCH_SETTINGS, SHUFFLE_PARTITIONS)}
     try:
         for key, value in EPOCH_SETTINGS.items():
             spark.conf.set(key, value)
@@ -92,12 +94,3 @@ def check_settings(spark: SparkSession) -> None:
 def ansi_mode(spark: SparkSession) -> bool:
     """Whether an overflow is an error, as it is by default, or wraps."""
     return spark.conf.get("spark.sql.ansi.enabled") == "true"
-
-
-def cores(spark: SparkSession) -> int:
-    """Tasks that run at the same time: as many as a local master has cores, else Spark's own setting."""
-    master = spark.conf.get("spark.master", "") or ""
-    local = re.match(r"local\[(\*|\d+)", master)
-    if local:
-        return (os.cpu_count() or 1) if local.group(1) == "*" else int(local.group(1))
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 2)

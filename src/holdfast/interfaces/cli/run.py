@@ -38,7 +38,11 @@ def run(
     ] = None,
     tasks: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tasks that share a stage's state. [default: one a core]"),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tasks that every epoch is spread over. [default: by its rows and the cores]",
+        ),
     ] = None,
     workers: Annotated[
         int | None,
