@@ -224,6 +224,11 @@ def recognised(error: Exception) -> HoldfastError:
     return SparkJobError(f"the Spark job failed: {first}", operation="job", hint=hint)
 
 
+def is_interrupted(error: BaseException) -> bool:
+    """Whether a job failed because somebody interrupted it."""
+    return any(words in str(error) for words in ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]"))
+
+
 def sum_of(parts: Sequence[Json], name: str) -> int:
     """The sum of a number that each part may have."""
     return sum(int(part.get(name, 0)) for part in parts)
