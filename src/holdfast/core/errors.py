@@ -3,7 +3,8 @@
     HoldfastError
     ├── FlowError              what the user wrote
     │   ├── PlanError          it cannot be planned, or cannot hold what it promises
-    │   └── FlowImportError    the flow's file misbehaves while it is imported
+    │   ├── FlowImportError    the flow's file misbehaves while it is imported
+    │   └── CodeError          a function of the flow raised an error while it ran
     ├── InputError             a source's data is missing, changed or malformed
     ├── StateSchemaError       the stored state was made by another schema, key or operator
     ├── FencedError            a newer generation owns the flow; this process must stop
@@ -68,6 +69,13 @@ class PlanError(FlowError):
 
 class FlowImportError(FlowError):
     """The flow's file cannot be imported, or runs a flow while it is imported."""
+
+
+class CodeError(FlowError):
+    """A function of the flow raised an error: which one, and where in the user's own files."""
+
+    trace: str = ""  # its traceback, without the frames of Spark and Holdfast
+    line: str | None = None  # FILE:LINE
 
 
 class InputError(HoldfastError):

@@ -109,6 +109,7 @@ class Runtime:
     computing: set[str] = field(default_factory=set)  # stages with an epoch under way
     heard: dict[str, float] = field(default_factory=dict)  # by source, when it last had something new
     tags: set[str] = field(default_factory=set)
+    owns_session: bool = False  # whether nobody else has jobs in the session
     news: News = field(init=False)
     region: Region = field(init=False)  # the stages that snapshots capture as one, in the whole flow
 
@@ -192,6 +193,13 @@ class Runtime:
             self.tags.discard(tag)
 
     def interrupt_jobs(self) -> None:
-        """End the Spark jobs that this worker has under way."""
+        """End the Spark jobs that this worker has under way, from whichever thread.
+
+        Spark Classic knows a tag only in the thread that set it. A session that is the worker's alone has no other jobs, and
+        is interrupted as a whole; on a caller's, others may be at work too, and there Classic waits for the jobs to end.
+        """
+        if self.owns_session:
+            self.spark.interruptAll()
+            return
         for tag in list(self.tags):
             self.spark.interruptTag(tag)

@@ -8,9 +8,20 @@ from types import TracebackType
 
 import holdfast
 from holdfast.core import errors
-from holdfast.core.errors import FlowError, FlowImportError, HoldfastError
+from holdfast.core.code_errors import trimmed
+from holdfast.core.errors import CodeError, FlowError, FlowImportError, HoldfastError
 from holdfast.core.json import Json
 from holdfast.runtime import loader
+
+_HOPELESS = (
+    "PlanError",
+    "FlowImportError",
+    "CodeError",
+    "FlowError",
+    "StateSchemaError",
+    "InputError",
+    "SinkError",
+)
 
 _OURS = str(Path(holdfast.__file__).parent)
 
@@ -26,10 +37,10 @@ def facts_of(error: BaseException) -> Json:
             "stage": error.stage,
             "epoch": error.epoch,
             "operation": error.operation,
-            "line": _line(error) if isinstance(error, FlowError) else None,
+            "line": _line(error),
             "heals": error.heals,
             "hint": error.hint,
-            "traceback": _of_the_flow(error),
+            "traceback": _of_the_user(error),
         }
     # Nobody foresaw it, so whoever mends it needs to see where it came from.
     return {
@@ -55,24 +66,30 @@ def error_of(facts: Json) -> HoldfastError:
     return error
 
 
+def is_hopeless(facts: Json) -> bool:
+    """Whether another start would only meet the error again."""
+    return facts["kind"] in _HOPELESS and not facts.get("heals")
+
+
 def whole(error: BaseException) -> str:
     """The traceback as Python prints it."""
     return "".join(traceback.format_exception(error))
 
 
-def _of_the_flow(error: HoldfastError) -> str | None:
-    """What the flow's own file raised while it was imported, from its first line on; our frames say nothing there."""
+def _of_the_user(error: HoldfastError) -> str | None:
+    """What the flow's own code raised, while it was imported or while it ran; our frames say nothing there."""
+    if isinstance(error, CodeError):
+        return error.trace
     cause = error.__cause__
-    if not isinstance(error, FlowImportError) or cause is None:
-        return None
-    trace = cause.__traceback__
-    while trace and _is_ours(trace):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(type(cause), cause, trace))
+    return trimmed(whole(cause)) if isinstance(error, FlowImportError) and cause is not None else None
 
 
 def _line(error: HoldfastError) -> str | None:
-    """The line of the flow's file that was running when the error was raised."""
+    """The line of the flow's code that was running when the error was raised."""
+    if isinstance(error, CodeError):
+        return error.line
+    if not isinstance(error, FlowError):
+        return None
     found, inside, trace = None, False, error.__traceback__
     while trace:
         inside = inside or trace.tb_frame.f_code.co_filename == loader.__file__

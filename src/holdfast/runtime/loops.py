@@ -7,7 +7,8 @@ start: it looks at what the ledger holds then, so it does not matter whether its
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
@@ -15,6 +16,30 @@ from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.ledger.patience import Patience
 from holdfast.runtime.context import Runtime
+from holdfast.spark.epoch import is_interrupted
+
+
+@contextmanager
+def cut_short(rt: Runtime, told: Event) -> Iterator[None]:
+    """What this thread does is cut short by a stop, jobs included; whoever does it next begins anew."""
+    over = Event()
+
+    def watch() -> None:
+        while not over.wait(limits.WATCH_MS / 1000):
+            if told.is_set():
+                rt.stopping.set()
+                rt.interrupt_jobs()
+
+    watcher = Thread(target=watch, name="stop")
+    watcher.start()
+    try:
+        yield
+    except HoldfastError:
+        if not rt.stopping.is_set():
+            raise
+    finally:
+        over.set()
+        watcher.join()
 
 
 @dataclass(frozen=True)
@@ -51,7 +76,8 @@ class Loops:
 
     def failed(self, error: BaseException) -> None:
         """Stop all loops because of an error."""
-        if not (self._rt.stopping.is_set() and isinstance(error, HoldfastError)):
+        expected = isinstance(error, HoldfastError) or is_interrupted(error)
+        if not (self._rt.stopping.is_set() and expected):
             self.failures.append(error)
         self._rt.stopping.set()
         self._rt.alarm.ring()

@@ -1,7 +1,7 @@
 """The life of a stage: plan, run one Spark job, commit; again and again.
 
 Invariants: one open plan at a time, finished before another is made; an attempt that fails leaves nothing
-visible, and is tried again a bounded number of times; a lost file is repaired before the attempt is tried
+visible, and is tried again a bounded number of times, unless it failed in the user's code; a lost file is repaired before the attempt is tried
 again, and costs no try. Members of a group that compute the same epoch race: the first to record a plan or to commit
 wins, and the others compare what they have with what won.
 """
@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 
 from holdfast.core import crashpoints, limits
-from holdfast.core.errors import FencedError, HoldfastError
+from holdfast.core.errors import CodeError, FencedError, HoldfastError
 from holdfast.core.json import Json
 from holdfast.flow.policies import Persist, Resume, Standby
 from holdfast.ledger import epochs, replicas
@@ -226,9 +226,8 @@ class StageLoop:
 
         A follower reads what its leader may let go of at any time; only a leader finds out what is really lost.
         """
-        if not isinstance(error, FencedError | LostFileError | SparkJobError) or not self._is_beaten(
-            row.generation
-        ):
+        borne = FencedError | LostFileError | SparkJobError | CodeError
+        if not isinstance(error, borne) or not self._is_beaten(row.generation):
             return False
         self._stumbles += 1
         follows = not self._rt.leads and self._stumbles < limits.STUMBLES_MAX

@@ -43,7 +43,7 @@ from holdfast.protocols.supervision import (
     Start,
 )
 from holdfast.runtime.evidence import WORKER_VARIABLE
-from holdfast.runtime.failure import error_of
+from holdfast.runtime.failure import error_of, is_hopeless
 from holdfast.runtime.following import Follower
 from holdfast.runtime.lease import LEASES
 from holdfast.runtime.leftovers import Leftovers
@@ -55,9 +55,6 @@ from holdfast.runtime.worker_spec import WorkerSpec
 from holdfast.storage import workdir
 
 LOGS = "logs"
-
-# Errors that another start would meet again.
-_HOPELESS = ("PlanError", "FlowImportError", "FlowError", "StateSchemaError", "InputError", "SinkError")
 
 
 @dataclass(frozen=True)
@@ -177,17 +174,20 @@ class _Supervisor:
         self.told = True
 
     def _adopt(self) -> None:
-        """Workers that a predecessor left go on if they run just this; others are told to stop, and replaced."""
+        """Workers that a predecessor left go on if they run just this; others are told to stop, and replaced.
+
+        What failed is forgotten: whoever runs the flow again has mended what was wrong, or wants to see.
+        """
         setting = {**self.plan, "run": json.loads(replace(self.spec, worker="", group="").to_argument())}
         with self.ledger.read() as tx:
             before = groups.plan_of(tx)
             workers = groups.all_workers(tx)
-        if before != setting:
+        changed = before != setting
+        if changed:
             self.leftovers.end_all({})
-            for row in workers:
-                groups.forget_worker(
-                    self.ledger, self.generation, row.worker, "the flow or its settings have changed"
-                )
+        why = "the flow or its settings have changed" if changed else "it failed before this run"
+        for row in (row for row in workers if changed or row.status == FAILED):
+            groups.forget_worker(self.ledger, self.generation, row.worker, why)
         wanted = {group["name"]: list(group["stages"]) for group in self.plan["groups"]}
         groups.lay_out(self.ledger, self.generation, setting, wanted)
 
@@ -267,12 +267,15 @@ class _Supervisor:
 
     def _refuse_hopeless(self, row: GroupRow, workers: list[WorkerRow]) -> None:
         """Stop for an error that a new start would only repeat, and for a group that keeps failing."""
-        failures = [worker.failure for worker in workers if worker.status == FAILED and worker.failure]
+        failures = [
+            {**worker.failure, "log": str(self._log(worker))}
+            for worker in workers
+            if worker.status == FAILED and worker.failure
+        ]
         fenced = [one for one in failures if one["kind"] == FencedError.__name__]
         for failure in failures:
             starts = self.starts.get(row.group, Starts())
-            hopeless = failure["kind"] in _HOPELESS and not failure.get("heals")
-            if failure not in fenced and (hopeless or starts.number >= limits.STARTS_MAX):
+            if failure not in fenced and (is_hopeless(failure) or starts.number >= limits.STARTS_MAX):
                 raise error_of(failure)
         starts = self.starts.get(row.group, Starts())
         if starts.number >= limits.STARTS_MAX and not any(self.watching.lives(worker) for worker in workers):
@@ -282,8 +285,11 @@ class _Supervisor:
                 hint=f"Their logs are in {self.root / LOGS}. {self._last_words(workers)}",
             )
 
+    def _log(self, worker: WorkerRow) -> Path:
+        return self.root / LOGS / f"{worker.worker}.log"
+
     def _last_words(self, workers: list[WorkerRow]) -> str:
-        logs = [self.root / LOGS / f"{worker.worker}.log" for worker in workers]
+        logs = [self._log(worker) for worker in workers]
         lines = [
             line for log in logs[-1:] if log.exists() for line in log.read_text(errors="replace").splitlines()
         ]

@@ -32,7 +32,7 @@ from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.discovery import Discovery
-from holdfast.runtime.loops import Loop, Loops
+from holdfast.runtime.loops import Loop, Loops, cut_short
 from holdfast.runtime.merger import Merger
 from holdfast.runtime.passing import check_all_read
 from holdfast.runtime.planning import has_work, is_behind, is_timed
@@ -145,7 +145,7 @@ def bind_flow(
     group: str,
 ) -> Runtime:
     """The flow bound to types and to a session, as the options say, without any right to change anything yet."""
-    return bound(
+    rt = bound(
         plan,
         root,
         ledger,
@@ -157,6 +157,8 @@ def bind_flow(
         direct=options.direct,
         script=options.script,
     )
+    rt.owns_session = options.spark is None
+    return rt
 
 
 class Worker:
@@ -165,7 +167,7 @@ class Worker:
     def __init__(self, rt: Runtime, options: RunOptions, told: Event | None = None) -> None:
         self._rt = rt
         self._options = options
-        self._told = told or Event()  # to stop: epochs under way are finished, no new ones begin
+        self._told = told or Event()  # to stop: epochs that are almost done are finished, no new ones begin
         self._outlook = rt.news.outlook()
         self._is_primary = False  # as the ledger says; it leads when it has done what leading begins with
         self._busy_at: int | None = None  # the newest news with which the flow was not idle yet
@@ -217,14 +219,17 @@ class Worker:
     def _lead(self) -> None:
         """Whatever a crash, a power cut or a hand has done to the files is found and mended before any work."""
         rt = self._rt
-        register(rt)
-        sweep_strays(rt.ledger, rt.root, rt.own)
-        self._discovery.begin()
-        recover(rt)
-        resume_progress(rt)
-        repair(rt)
-        for sink in self._sinks:
-            sink.open()
+        with cut_short(rt, self._told):
+            register(rt)
+            sweep_strays(rt.ledger, rt.root, rt.own)
+            self._discovery.begin()
+            recover(rt)
+            resume_progress(rt)
+            repair(rt)
+            for sink in self._sinks:
+                sink.open()
+        if rt.stopping.is_set():
+            return
         rt.leads = True
         self._loops.start(self._all_loops())
 
@@ -271,12 +276,14 @@ class Worker:
             self._loops.failed(error)
 
     def _finish_epochs(self) -> None:
-        """Told to stop: let what is under way be committed and published, within bounds."""
+        """Told to stop: let what is almost done be committed and published; the next run has the rest."""
         rt = self._rt
         if not self._told.is_set() or not self._rt.leads:
             return
         rt.closing.set()
-        deadline = time.monotonic() + limits.FINISH_MS_MAX / 1000
+        again = all(rt.plan.sources[name].rereadable for name in rt.own_sources)
+        bound_ms = limits.FINISH_MS_MAX if again else limits.FINISH_ONCE_ONLY_MS_MAX
+        deadline = time.monotonic() + bound_ms / 1000
         while not rt.stopping.is_set() and time.monotonic() < deadline:
             if not self._under_way():
                 return

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -12,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from holdfast.core.errors import PlanError
+from holdfast.core.code_errors import raised_by
+from holdfast.core.errors import HoldfastError, PlanError
 from holdfast.flow.flow import OUT, QUARANTINE, side_of
 from holdfast.flow.nodes import (
     Dedup,
@@ -42,6 +45,8 @@ from holdfast.spark.operators.substream import bind_substream
 from holdfast.spark.operators.windows import bind_window
 from holdfast.spark.schemas import parse_schema
 from holdfast.spark.session import ansi_mode
+
+T = TypeVar("T")
 
 # What a source has set aside: the file, the row as it is (null where it is the file as a whole), and why.
 QUARANTINED = "file string, row string, reason string"
@@ -94,7 +99,7 @@ def _bind_stage(
     empty = {origin.id: spark.createDataFrame([], schemas[origin.id]) for origin in spec.inputs}
     sides = [apply_prefix(spec.name, prefix, empty) for prefix in spec.sides]
     for side in sides:
-        _check_columns(spec.name, side.schema)
+        _check_columns(spec.name, side)
     ansi = ansi_mode(spark)
     operator = _bind_operator(spec, sides, ansi, bits)
     fields = sides[0].schema.fields
@@ -204,7 +209,7 @@ def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) ->
         case Concat(children=children):
             first, *others = (apply_prefix(stage, child, inputs) for child in children)
             for other in others:
-                first = _spark_checked(stage, lambda left=first, right=other: left.unionByName(right))
+                first = _spark_checked(stage, partial(first.unionByName, other))
             return first
         case Apply(child=child, function=function):
             df = apply_prefix(stage, child, inputs)
@@ -216,18 +221,25 @@ def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) ->
             return result
 
 
-def _spark_checked(stage: str, step: object) -> DataFrame:
+def _spark_checked(stage: str, step: Callable[[], T]) -> T:
+    """What a step of the user's gives; what goes wrong in it says where."""
     try:
-        return step()  # type: ignore[operator]
+        return step()
     except AnalysisException as error:
         raise PlanError(
             f"Spark cannot analyse a step of the stage: {error.getMessage() or error}",
             operation="transform",
             stage=stage,
         ) from error
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise raised_by(error, "a transform", operation="transform").at(stage=stage) from error
 
 
-def _check_columns(stage: str, schema: t.StructType) -> None:
+def _check_columns(stage: str, df: DataFrame) -> None:
+    # Over Connect a step is analysed only when its columns are asked for.
+    schema = _spark_checked(stage, lambda: df.schema)
     names = [name.lower() for name in schema.names]
     reserved = [name for name in names if name.startswith(PREFIX)]
     twice = sorted({name for name in names if names.count(name) > 1})

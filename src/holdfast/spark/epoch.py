@@ -7,11 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from holdfast.core import errors
-from holdfast.core.errors import HoldfastError, InputError
+from holdfast.core.code_errors import is_of_their_code, raised
+from holdfast.core.errors import CodeError, FlowError, HoldfastError, InputError
 from holdfast.core.json import Json
 from holdfast.flow.prefixes import Input
 from holdfast.spark.bind import BoundStage, event_rows
@@ -32,6 +34,13 @@ from holdfast.state.run import LostFileError, lost_path
 
 # What a job reads: DataFrames by input, or the files that its tasks read themselves.
 Reads = Mapping[Input, DataFrame] | Sequence[DirectFile]
+
+# Classes of SQLSTATE for values that an expression cannot take: the same rows meet them again.
+_OF_VALUES = ("21", "22", "P0")
+_VALUES_HINT = (
+    "Nothing of the epoch was committed. To try again will not help until the expression takes such rows (try_divide,"
+    " try_cast, a filter before it), or the rows are mended; the next run goes on from here."
+)
 
 
 class SparkJobError(InputError):
@@ -200,13 +209,24 @@ def recognised(error: Exception) -> HoldfastError:
         kind: type[HoldfastError] = getattr(errors, facts["kind"], HoldfastError)
         # What Spark SQL raises for us (sources/text_frames.py) never heals, and does not say so.
         heals = bool(facts.get("heals"))
-        return kind(facts["message"], operation="task", heals=heals, hint=facts["hint"])
+        found = kind(facts["message"], operation="task", heals=heals, hint=facts["hint"])
+        if isinstance(found, CodeError):
+            found.trace, found.line = facts["trace"], facts["line"]
+        return found
+    if isinstance(error, PythonException) and is_of_their_code(text):
+        return raised(text, "the stage's code", operation="task")
     told = re.search(r"\[[A-Z][A-Z0-9_.]+\] .*", text)
     first = told.group() if told else next(iter(text.strip().splitlines()), type(error).__name__)
-    hint = "The cause below has Spark's whole account."
-    if "FAILED_READ_FILE" in first:
-        hint = f"The file is damaged. Bring it back whole and run again. {hint}"
+    if isinstance(error, PySparkException) and (error.getSqlState() or "")[:2] in _OF_VALUES:
+        return FlowError(f"Spark cannot compute the stage: {first}", operation="task", hint=_VALUES_HINT)
+    damaged = "FAILED_READ_FILE" in first
+    hint = "The file is damaged. Bring it back whole and run again." if damaged else None
     return SparkJobError(f"the Spark job failed: {first}", operation="job", hint=hint)
+
+
+def is_interrupted(error: BaseException) -> bool:
+    """Whether a job failed because somebody interrupted it."""
+    return any(words in str(error) for words in ("[SPARK_JOB_CANCELLED]", "[OPERATION_CANCELED]"))
 
 
 def sum_of(parts: Sequence[Json], name: str) -> int:

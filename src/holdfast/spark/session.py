@@ -24,6 +24,8 @@ _STATIC = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.python.worker.reuse": "true",
+    # A task that was interrupted holds its core until its Python worker ends.
+    "spark.python.task.killTimeout": "200ms",
 }
 
 # Settings that an epoch's result or speed depends on; set on any session while a flow runs on it.

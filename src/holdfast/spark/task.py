@@ -23,7 +23,7 @@ from pyspark import TaskContext
 from holdfast.channels.segments import SegmentWriter
 from holdfast.core import crashpoints
 from holdfast.core.crashpoints import Orders
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import CodeError, HoldfastError
 from holdfast.core.json import Json
 from holdfast.flow.flow import OUT
 from holdfast.flow.substreams import SUBSTREAM
@@ -227,6 +227,7 @@ def told_across() -> Iterator[None]:
             "message": error.message,
             "heals": error.heals,
             "hint": error.hint,
+            **({"trace": error.trace, "line": error.line} if isinstance(error, CodeError) else {}),
         }
         raise RuntimeError(f"{ERROR_MARK}{json.dumps(facts)}:{ERROR_MARK}") from error
 

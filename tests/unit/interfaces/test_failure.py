@@ -68,6 +68,7 @@ def test_json_errors_have_every_field(work: Path) -> None:
         "heals": False,
         "hint": "Name the directory that the flow runs in with --work-dir; `holdfast run` makes it.",
         "traceback": None,
+        "log": None,
     }
 
 

@@ -54,8 +54,9 @@ def _say(facts: Json, status: int, as_json: bool) -> int:
     if known["heals"] is not None:
         lines.append(f"  heals: {'yes, by itself' if known['heals'] else 'not by itself'}")
     lines += [f"  hint:  {known['hint']}"] if known["hint"] else []
+    lines += [f"  log:   {known['log']}"] if known["log"] else []
     print("\n".join(lines), file=sys.stderr)
     return status
 
 
-_FIELDS = ("kind", "message", "stage", "epoch", "operation", "line", "heals", "hint", "traceback")
+_FIELDS = ("kind", "message", "stage", "epoch", "operation", "line", "heals", "hint", "traceback", "log")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
 
+from holdfast.core.code_errors import raised_by
 from holdfast.core.errors import FlowError
 from holdfast.flow.own import Context, Final, Update
 
@@ -49,12 +49,7 @@ def _called(call: Callable[[], T], what: str) -> T:
     try:
         return call()
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        raise FlowError(
-            f"its {what} raised {type(error).__name__}: {error}",
-            operation="stateful",
-            hint=f"It was in {last.name}, line {last.lineno}. Nothing was committed; mend it and run again.",
-        ) from error
+        raise raised_by(error, f"its {what}", operation="stateful") from error
 
 
 def _typed(table: pa.Table | None, schema: pa.Schema, what: str) -> pa.Table:
