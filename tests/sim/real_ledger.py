@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
-from holdfast.ledger import epochs, groups, holder, inputs, schema, stages
+from holdfast.ledger import epochs, groups, holder, inputs, schema, stages, starts
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
@@ -113,7 +113,7 @@ class RealLedger:
         stages.register(self._ledger, generation, stage, None, [self._chain.input_of[stage]])
         if stage == self._chain.last:
             with self._ledger.write(generation) as tx:
-                stages.add_cursor(tx, "sink:out", self._chain.sink_input, 0)
+                starts.add_cursor(tx, "sink:out", self._chain.sink_input, 0)
 
     def orphans(self) -> set[str]:
         with self._ledger.read() as tx:
