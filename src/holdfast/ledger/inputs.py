@@ -22,7 +22,7 @@ class Item:
     """One discovery of a source: what it is, how large, and how the source will find it again."""
 
     identity: str
-    rows: int | None
+    rows: int | None  # None if it cannot tell; an item of none is never read
     bytes: int
     body: Json
 
