@@ -7,7 +7,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from command import Said, holdfast
-from holdfast.ledger import epochs, holder, schema, snapshots, stages
+from holdfast.ledger import epochs, holder, schema, snapshots, starts
 from holdfast.protocols.snapshots import Part
 from written_state import WrittenState
 
@@ -20,7 +20,7 @@ class Captured(WrittenState):
         self.discover(2, 1, 40, 7, 5, 5)
         with self.ledger.write(self.generation) as tx:
             snapshots.set_region(tx, ["means"], ["means"])
-            stages.add_cursor(tx, "sink:out", "channel:means.out", 0)
+            starts.add_cursor(tx, "sink:out", "channel:means.out", 0)
 
     def epoch(self) -> None:
         self.commit({"ann": (1.0, 1)})

@@ -1,6 +1,7 @@
 """Looks at the ledger and the target after every write, and says what must never be (DESIGN, section 6).
 
-What it verifies: one manifest an epoch, no gaps, inputs that start where the last ended (2, 3); generations that
+What it verifies: one manifest an epoch, no gaps, inputs that start where the last ended or what was passed over behind it,
+which held no rows (2, 3); nobody who ends because all is done leaves anything unread; generations that
 only rise, each of one group, and a new one whenever a member is removed (2); commits of members only (7); a target
 that holds every committed epoch once, in order, from generations that never go back (6, 7); nobody replaced, and no
 stage orphaned, without a failure; no attempt closed under a member's hands.
@@ -8,6 +9,8 @@ What it does not: files, tiers, digests, retention, and how good a decision is: 
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from holdfast.ledger.groups import GroupRow
 from sim.store import Chain, View
@@ -40,6 +43,7 @@ class Checker:
             if before != row:
                 self._check_group(before, row, view)
         for stage in view.stages:
+            self._check_passed_over(actor, stage, view)
             self._check_stage(actor, stage, view)
         self._before = view
 
@@ -58,6 +62,14 @@ class Checker:
     def decided(self, worker: str, cause: str | None) -> None:
         """A supervisor means to take a worker's place away; `cause` is what has really happened to that one."""
         self._causes[worker] = cause
+
+    def finished(self, stages: Sequence[str], items: int) -> None:
+        """A worker means to end because these stages have nothing left to do."""
+        for stage in stages:
+            before = self._chain.before.get(stage)
+            end = items if before is None else self._before.stages[before].head + 1
+            at = self._before.cursors[self._chain.cursor_of[stage]]
+            _ensure(at == end, f"{stage} is called idle at {at}, and its input goes up to {end}")
 
     def fenced_in_target(self, generation: int) -> None:
         """Somebody has opened the target."""
@@ -115,6 +127,18 @@ class Checker:
             f"{orphaned} were orphaned by a clean stop",
         )
 
+    def _check_passed_over(self, actor: str, stage: str, view: View) -> None:
+        """A cursor that has moved without an epoch."""
+        cursor = self._chain.cursor_of[stage]
+        start, stop = self._before.cursors.get(cursor, 0), view.cursors.get(cursor, 0)
+        if start == stop or len(view.manifests[stage]) > self._checked[stage]:
+            return
+        _ensure(stop > start, f"the cursor of {stage} went back from {start} to {stop}")
+        empty = self._chain.empty(stage, start, stop)
+        _ensure(empty == stop - start, f"{stage} passes over position {start + empty}, which holds rows")
+        members = self._before.groups[self._chain.group_of[stage]].members
+        _ensure(actor in members, f"{actor} moved the cursor of {stage}; the members are {members}")
+
     def _check_stage(self, actor: str, stage: str, view: View) -> None:
         now, before = view.stages[stage], self._before.stages.get(stage)
         group = view.groups[self._chain.group_of[stage]]
@@ -134,9 +158,10 @@ class Checker:
         at = self._checked[stage]
         new = view.manifests[stage][at]
         _ensure(new.epoch == at, f"{stage} has epoch {new.epoch} where {at} belongs")
-        start = view.manifests[stage][at - 1].stop if at else 0
-        _ensure(new.start == start, f"{stage} epoch {at} reads from {new.start}, the last ended at {start}")
-        _ensure(new.stop > new.start, f"{stage} epoch {at} reads nothing")
+        start = self._before.cursors.get(self._chain.cursor_of[stage], 0)
+        _ensure(new.start == start, f"{stage} epoch {at} reads from {new.start}, and {start} comes next")
+        rows = self._chain.empty(stage, new.start, new.stop) < new.stop - new.start
+        _ensure(rows, f"{stage} epoch {at} reads nothing")
         cursor = view.cursors[self._chain.cursor_of[stage]]
         _ensure(cursor >= new.stop, f"the cursor of {stage} is at {cursor}, epoch {at} ended at {new.stop}")
         members = self._before.groups[self._chain.group_of[stage]].members

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 # The steps of a process at which it can be struck, before and after the transaction.
 WORKER_POINTS = (
-    *(f"{step}.{side}" for step in ("commit", "plan", "attempt", "leave", "recovered", "move sink", "publish")
+    *(f"{step}.{side}" for step in ("commit", "plan", "pass", "attempt", "leave", "recovered", "move sink", "publish")
       for side in ("before", "after")),
     "note.before", "ready.before", "active.after", "open sink.after", "compute", "raise",
 )  # fmt: skip

@@ -143,7 +143,8 @@ class ModelLedger:
             raise FencedError(f"generation {generation} was deposed", stage=stage)
         start = self._cursors[self._chain.cursor_of[stage]]
         plan = self._plans.get((stage, row.head + 1))
-        return Offer(row, plan, start, self._end(stage) - start)
+        end = self._end(stage)
+        return Offer(row, plan, start, end - start, self._chain.empty(stage, start, end))
 
     def own_place(self, stage: str) -> tuple[GroupRow, StageRow]:
         return self._groups[self._chain.group_of[stage]], self._stages[stage]
@@ -154,6 +155,17 @@ class ModelLedger:
         self._stages[row.stage] = replace(self._stages[row.stage], plan_version=version)
         self._plans[row.stage, row.head + 1] = reads
         return replace(row, plan_version=version), self._insert_attempt(row)
+
+    def pass_over(self, row: StageRow, reads: tuple[int, int]) -> None:
+        self._fence_stage(row)
+        self._stages[row.stage] = replace(row, plan_version=row.plan_version + 1)
+        self._move_cursor(row.stage, reads)
+
+    def _move_cursor(self, stage: str, reads: tuple[int, int]) -> None:
+        cursor = self._chain.cursor_of[stage]
+        if self._cursors[cursor] != reads[0]:
+            raise LedgerError(f"input does not start at {reads[0]}", stage=stage, operation="commit")
+        self._cursors[cursor] = reads[1]
 
     def open_attempt(self, row: StageRow) -> str:
         self._fence_generation(row)
@@ -175,13 +187,10 @@ class ModelLedger:
             return
         if self._attempts[attempt].status != "open":
             raise FencedError(f"attempt {attempt} was closed and cannot commit", operation="commit")
-        cursor = self._chain.cursor_of[row.stage]
-        if self._cursors[cursor] != reads[0]:
-            raise LedgerError(f"input does not start at {reads[0]}", stage=row.stage, operation="commit")
+        self._move_cursor(row.stage, reads)
         self._attempts[attempt].status = "committed"
         self._stages[row.stage] = replace(self._stages[row.stage], head=row.head + 1)
         self._manifests[row.stage].append(Manifest(row.head + 1, attempt, *reads))
-        self._cursors[cursor] = reads[1]
 
     def sink_place(self) -> tuple[int, int]:
         return self._cursors[self._chain.sink_cursor], self._stages[self._chain.last].head

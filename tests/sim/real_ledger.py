@@ -10,11 +10,11 @@ from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
-from holdfast.ledger import epochs, groups, holder, inputs, schema, stages
+from holdfast.ledger import epochs, groups, holder, inputs, schema, stages, starts
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
-from holdfast.ledger.offers import offered_epochs, offered_items
+from holdfast.ledger.offers import Offered, offered_epochs, offered_items
 from holdfast.ledger.process import Process
 from sim.store import FLOW, SOURCE, Backlog, Chain, Manifest, Offer, StageFact, View
 
@@ -113,7 +113,7 @@ class RealLedger:
         stages.register(self._ledger, generation, stage, None, [self._chain.input_of[stage]])
         if stage == self._chain.last:
             with self._ledger.write(generation) as tx:
-                stages.add_cursor(tx, "sink:out", self._chain.sink_input, 0)
+                starts.add_cursor(tx, "sink:out", self._chain.sink_input, 0)
 
     def orphans(self) -> set[str]:
         with self._ledger.read() as tx:
@@ -132,7 +132,10 @@ class RealLedger:
 
     def add_items(self, generation: int, known: int, offered: int) -> None:
         # Some that are known already, as a directory listing has them again.
-        found = [inputs.Item(str(at), 1, 1, {}) for at in range(max(0, known - 2), offered)]
+        found = [
+            inputs.Item(str(at), self._chain.rows(SOURCE, at), 1, {})
+            for at in range(max(0, known - 2), offered)
+        ]
         inputs.add_items(self._ledger, generation, {SOURCE: found})
 
     def offer(self, stage: str, generation: int) -> Offer | None:
@@ -145,11 +148,16 @@ class RealLedger:
             row = epochs.own_row(tx, stage, generation)
             plan = epochs.open_plan(tx, row)
             start = inputs.processed(tx, f"stage:{stage}", self._chain.input_of[stage])
-            return Offer(row, _reads(plan["reads"]) if plan else None, start, self._unread(tx, stage, start))
+            offered = self._offered(tx, stage, start)
+            number = offered.stop - start, offered.empty_until - start
+            return Offer(row, _reads(plan["reads"]) if plan else None, start, *number)
 
     def own_place(self, stage: str) -> tuple[GroupRow, StageRow]:
         with self._ledger.read() as tx:
             return groups.all_groups(tx)[self._chain.group_of[stage]], epochs.stage_row(tx, stage)
+
+    def pass_over(self, row: StageRow, reads: tuple[int, int]) -> None:
+        epochs.pass_over(self._ledger, row, {self._chain.input_of[row.stage]: reads})
 
     def record_plan(self, row: StageRow, reads: tuple[int, int]) -> tuple[StageRow, str]:
         return epochs.record_plan(self._ledger, row, {"reads": reads})
@@ -161,12 +169,11 @@ class RealLedger:
         epochs.close_attempt(self._ledger, row, attempt)
 
     def commit(self, row: StageRow, attempt: str, reads: tuple[int, int]) -> None:
-        manifest = {"reads": reads, "rows_out": {"out": 1}}
+        rows = self._chain.rows(row.stage, row.head + 1)
+        manifest = {"reads": reads, "rows_out": {"out": rows}}
         moves = {self._chain.input_of[row.stage]: reads}
-        segment = {"rows": 1, "bytes": 1, "files": []}
-        epochs.commit_epoch(
-            self._ledger, Commit(row, row.head + 1, attempt, manifest, None, {"out": segment}, moves)
-        )
+        segments = {"out": {"rows": rows, "bytes": 1, "files": []}} if rows else {}
+        epochs.commit_epoch(self._ledger, Commit(row, row.head + 1, attempt, manifest, None, segments, moves))
 
     def sink_place(self) -> tuple[int, int]:
         with self._ledger.read() as tx:
@@ -198,12 +205,15 @@ class RealLedger:
         return cast(T, self._known[what])
 
     def _unread(self, tx: sa.Connection, stage: str, start: int) -> int:
+        return self._offered(tx, stage, start).stop - start
+
+    def _offered(self, tx: sa.Connection, stage: str, start: int) -> Offered:
         before = self._chain.before.get(stage)
         if before is None:
-            return offered_items(tx, SOURCE, start).stop - start
+            return offered_items(tx, SOURCE, start)
         if before not in _known_stages(tx):
-            return 0
-        return offered_epochs(tx, before, "out", start).stop - start
+            return Offered(start, start, ())
+        return offered_epochs(tx, before, "out", start)
 
 
 def _reads(found: Sequence[int]) -> tuple[int, int]:

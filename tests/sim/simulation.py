@@ -30,6 +30,7 @@ SHAPES = (
     {"g1": ("a", "b"), "g2": ("c",)},
     {"g1": ("a",), "g2": ("b", "c")},
 )
+GAPS_MAX = 1_000
 
 MakeStore = Callable[[Chain, Callable[[], int]], Store]
 
@@ -46,7 +47,7 @@ class Schedule:
 
     def __str__(self) -> str:
         job = self.job
-        manner = ", hot" * self.hot + ", until idle" * job.until_idle
+        manner = ", hot" * self.hot + ", until idle" * job.until_idle + ", with gaps" * job.chain.has_gaps
         what = f"{job.items} items, one every {job.item_every_ms} ms"
         lines = [f"seed {self.seed}: groups {job.chain.groups}, {self.wanted} workers each{manner}, {what}"]
         lines += [f"  {fault}" for fault in self.faults]
@@ -69,9 +70,12 @@ def draw(
 ) -> Schedule:
     """The schedule of a seed."""
     wanted = rng.choice((1, 2, 3, 3))
-    job = Job(Chain(rng.choice(SHAPES)), rng.randint(3, 25), rng.randint(20, 400), rng.random() < 0.3)
+    shape, items, every_ms = rng.choice(SHAPES), rng.randint(3, 25), rng.randint(20, 400)
+    until_idle = rng.random() < 0.3
     hot = wanted > 1 and rng.random() < 0.6
-    return Schedule(seed, job, wanted, hot, faults.draw(rng, kinds, faults_max))
+    drawn = faults.draw(rng, kinds, faults_max)
+    gaps = rng.randint(1, GAPS_MAX) if rng.random() < 0.5 else 0
+    return Schedule(seed, Job(Chain(shape, gaps), items, every_ms, until_idle), wanted, hot, drawn)
 
 
 def run(

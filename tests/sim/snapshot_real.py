@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from holdfast.core import crashpoints
 from holdfast.flow.prefixes import Input
-from holdfast.ledger import epochs, groups, holder, inputs, schema, stages
+from holdfast.ledger import epochs, groups, holder, inputs, schema, stages, starts
 from holdfast.ledger import snapshots as ledger_snapshots
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
@@ -130,7 +130,7 @@ class RealStore:
                 ledger_snapshots.set_region(tx, named, [name for name in named if name in self._graph.inside])
                 for sink, stage in self._graph.sinks.items():
                     if stage in named:
-                        stages.add_cursor(tx, f"sink:{sink}", channel(stage), 0)
+                        starts.add_cursor(tx, f"sink:{sink}", channel(stage), 0)
 
     def close(self) -> None:
         self._ledger.engine.dispose()

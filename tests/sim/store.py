@@ -6,6 +6,7 @@ calls the product's own code on SQLite. A test runs the same seeds on both and w
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,10 +19,14 @@ SOURCE = "in"
 
 
 class Chain:
-    """A flow of stages in a row, cut into groups. The last stage feeds the sink."""
+    """A flow of stages in a row, cut into groups. The last stage feeds the sink.
 
-    def __init__(self, groups: Mapping[str, tuple[str, ...]]) -> None:
+    With `gaps`, some items of the source and some epochs hold no rows, other ones for every number.
+    """
+
+    def __init__(self, groups: Mapping[str, tuple[str, ...]], gaps: int = 0) -> None:
         self.groups = groups
+        self._gaps = gaps
         self.stages = tuple(stage for stages in groups.values() for stage in stages)
         self.last = self.stages[-1]
         self.before = dict(zip(self.stages[1:], self.stages, strict=False))
@@ -33,6 +38,21 @@ class Chain:
         self.cursor_of = {stage: (f"stage:{stage}", self.input_of[stage]) for stage in self.stages}
         self.sink_input = f"channel:{self.last}.out"
         self.sink_cursor = "sink:out", self.sink_input
+
+    @property
+    def has_gaps(self) -> bool:
+        return self._gaps > 0
+
+    def rows(self, producer: str, position: int) -> int:
+        """The rows of an item of the source, or of an epoch of a stage."""
+        drawn = zlib.crc32(f"{self._gaps} {producer} {position // 3} {position % 2}".encode())
+        return int(not self._gaps or drawn % 2 == 0)
+
+    def empty(self, stage: str, start: int, stop: int) -> int:
+        """How many positions of a stage's input hold no rows, before the first that does."""
+        producer = self.before.get(stage, SOURCE)
+        filled = (at for at in range(start, stop) if self.rows(producer, at))
+        return next(filled, stop) - start
 
 
 @dataclass(frozen=True)
@@ -53,6 +73,7 @@ class Offer:
     plan: tuple[int, int] | None
     start: int
     available: int
+    empty: int  # of these, at the front, that hold no rows
 
 
 @dataclass(frozen=True)
@@ -115,6 +136,7 @@ class Store(Protocol):
     def add_items(self, generation: int, known: int, offered: int) -> None: ...
     def offer(self, stage: str, generation: int) -> Offer | None: ...
     def own_place(self, stage: str) -> tuple[GroupRow, StageRow]: ...
+    def pass_over(self, row: StageRow, reads: tuple[int, int]) -> None: ...
     def record_plan(self, row: StageRow, reads: tuple[int, int]) -> tuple[StageRow, str]: ...
     def open_attempt(self, row: StageRow) -> str: ...
     def close_attempt(self, row: StageRow, attempt: str) -> None: ...

@@ -24,6 +24,9 @@ from sim.checker import Violation
 from sim.faults import ALL_KINDS
 from sim.model_ledger import ModelLedger
 from sim.real_ledger import RealLedger
+from sim.store import Backlog, Offer
+from sim.worker import Worker
+from sim.world import Call
 
 SEEDS_MAX = 1_500
 
@@ -177,13 +180,56 @@ def the_dead_are_promoted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(supervision, "decide", decide)
 
 
+def nothing_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    def pass_over(self: Worker, offer: Offer) -> Call[bool]:
+        yield 0, ""
+        return False
+
+    patch.setattr(Worker, "_pass_over", pass_over)
+
+
+def passed_over_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ModelLedger, "pass_over", lambda self, row, reads: self._move_cursor(row.stage, reads))
+
+
+def passed_over_without_a_new_plan_version(patch: pytest.MonkeyPatch) -> None:
+    def pass_over(self: ModelLedger, row: StageRow, reads: tuple[int, int]) -> None:
+        self._fence_stage(row)
+        self._move_cursor(row.stage, reads)
+
+    patch.setattr(ModelLedger, "pass_over", pass_over)
+
+
+def rows_are_passed_over(patch: pytest.MonkeyPatch) -> None:
+    real = ModelLedger.offer
+
+    def offer(self: ModelLedger, stage: str, generation: int) -> Offer | None:
+        found = real(self, stage, generation)
+        return replace(found, empty=found.available) if found and found.empty else found
+
+    patch.setattr(ModelLedger, "offer", offer)
+
+
+def idle_before_what_holds_no_rows(patch: pytest.MonkeyPatch) -> None:
+    real = ModelLedger.backlog
+
+    def backlog(self: ModelLedger) -> Backlog:
+        found = real(self)
+        at = {stage: self._cursors.get(self._chain.cursor_of[stage], 0) for stage in found.unread}
+        waits = {s: n and not self._chain.empty(s, at[s], at[s] + n) for s, n in found.unread.items()}
+        return replace(found, unread={stage: found.unread[stage] if waits[stage] else 0 for stage in waits})
+
+    patch.setattr(ModelLedger, "backlog", backlog)
+
+
 # What is too rare among all faults together is looked for among the ones that bring it about.
 STOPS_AND_PAUSES = frozenset({"worker stop", "supervisor pause"})
+SECOND_SUPERVISORS = frozenset({"supervisor second", "worker deaf", "worker pause"})
 
 PLANTED = [
     (no_generation_at_commits, "committed .* the members are", ALL_KINDS),
     (no_head_at_commits, "does not start at", ALL_KINDS),
-    (supervisors_unfenced, "lost its place without a failure|has primary", ALL_KINDS),
+    (supervisors_unfenced, "lost its place without a failure|has primary", SECOND_SUPERVISORS),
     (expelled_without_a_new_generation, "lost members without a new generation", ALL_KINDS),
     (left_without_a_new_generation, "lost members without a new generation", ALL_KINDS),
     (left_but_still_a_candidate, "lost its place without a failure", ALL_KINDS),
@@ -195,6 +241,11 @@ PLANTED = [
     (own_pauses_ignored, "lost its place without a failure", ALL_KINDS),
     (waits_for_a_cpu_ignored, "lost its place without a failure", ALL_KINDS),
     (waits_for_a_cpu_that_last_ignored, "lost its place without a failure", ALL_KINDS),
+    (nothing_is_passed_over, "not settled .* unread", ALL_KINDS),
+    (passed_over_without_a_fence, "does not start at|moved the cursor of", ALL_KINDS),
+    (passed_over_without_a_new_plan_version, "does not start at", ALL_KINDS),
+    (rows_are_passed_over, "passes over position .* which holds rows", ALL_KINDS),
+    (idle_before_what_holds_no_rows, "is called idle at", ALL_KINDS),
     (sink_takes_anything, "the target shows epoch", ALL_KINDS),
     (sink_takes_older_generations, "published after generation|the target is ahead", ALL_KINDS),
     (nobody_is_started_again, "not settled", ALL_KINDS),

@@ -141,10 +141,18 @@ class Worker:
         offer = yield from self._world.read(lambda: self._store.offer(stage, generation))
         if offer is None or (offer.plan is None and offer.available == 0):
             return False
+        if offer.plan is None and offer.available == offer.empty:
+            return (yield from self._pass_over(offer))
         row, attempt, reads = yield from self._plan(offer)
         opened = self._world.checker.opened()
         yield self._compute_ms(), "compute"
         yield from self._commit(row, attempt, reads, opened)
+        return True
+
+    def _pass_over(self, offer: Offer) -> Call[bool]:
+        """Leave behind what holds no rows."""
+        reads = offer.start, offer.start + offer.empty
+        yield from self._write("pass", lambda: self._store.pass_over(offer.row, reads))
         return True
 
     def _compute_ms(self) -> int:
@@ -156,8 +164,9 @@ class Worker:
             attempt = yield from self._write("attempt", lambda: self._store.open_attempt(offer.row))
             return offer.row, attempt, offer.plan
         allowance = admission.Allowance(items=self._world.rng.randint(1, EPOCH_ITEMS_MAX))
-        taken = admission.admit([admission.Offer(1, 1)] * offer.available, allowance)
-        reads = offer.start, offer.start + taken
+        filled = offer.start + offer.empty
+        taken = admission.admit([admission.Offer(1, 1)] * (offer.available - offer.empty), allowance)
+        reads = offer.start, filled + taken
         row, attempt = yield from self._write("plan", lambda: self._store.record_plan(offer.row, reads))
         return row, attempt, reads
 
@@ -243,6 +252,7 @@ class Worker:
         done = backlog.items == self._job.items and not any(backlog.unread[name] for name in upto)
         published = backlog.unpublished == 0 or self._job.chain.last not in own
         if done and published and not {*backlog.planned} & {*upto}:
+            self._world.checker.finished(upto, self._job.items)
             yield from self._leave(supervision.FINISHED)
 
     def _stop(self, row: GroupRow) -> Call[None]:

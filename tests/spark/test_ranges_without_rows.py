@@ -7,12 +7,12 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import holdfast as hf
 from batch import WAYS, assert_way, plans, read_sink, write_files
+from event_time import at
 from holdfast.core.errors import InputError
 from holdfast.ledger.status import status
 
@@ -139,3 +139,78 @@ def test_a_file_without_rows_that_is_written_to_later_is_not_passed_over_in_sile
     monkeypatch.undo()
     flow.run(tmp_path / "work", until_idle=True, spark=spark)
     assert totals(tmp_path) == {1: 1}
+
+
+def cursors(tmp_path: Path, consumer: str) -> dict[str, tuple[int, int]]:
+    """By input of a consumer, what it has processed and needs."""
+    found = status(tmp_path / "work")["cursors"]
+    return {c["input"]: (c["processed"], c["needed"]) for c in found if c["consumer"] == consumer}
+
+
+def test_epochs_without_rows_are_left_behind_by_those_who_read_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Behind a window that rarely closes."""
+    minutes = [pa.table({"k": [1, None], "ts": at(600 * i, 600 * i + 60)}) for i in range(8)]
+    write_files(tmp_path / "in", minutes)
+    flow = hf.Flow("hourly")
+    events = flow.source(
+        "rows", hf.files(str(tmp_path / "in"), schema="k long, ts timestamp", max_files_per_epoch=1)
+    )
+    hourly = events.group_by("k").window("ts", tumbling="1 hour").agg(n=hf.count()).named("hourly")
+    hourly.group_by("k").window("window_start", tumbling="1 day").agg(hours=hf.count()).named("daily").to(
+        hf.parquet(str(tmp_path / "daily"))
+    )
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    head = status(tmp_path / "work")["stages"]["hourly"]["epoch"]
+    assert cursors(tmp_path, "stage:daily") == {"channel:hourly.out": (head + 1, head + 1)}
+    assert len(plans(tmp_path / "work", "daily")) == 1  # the hour that has closed
+    flow.run(tmp_path / "work", drain=True, spark=spark)
+    assert sorted(read_sink(tmp_path / "daily")["hours"].to_pylist()) == [2, 2]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_input_without_rows_waits_for_nobody_and_nobody_for_it(
+    way: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    flow = hf.Flow("two")
+    both = [
+        flow.source(name, hf.files(str(tmp_path / name), schema="k long, v long", max_files_per_epoch=1))
+        for name in ("one", "other")
+    ]
+    merged = both[0].union(both[1])
+    merged = merged.transform(lambda df: df.filter("v >= 0")) if way == "spark" else merged
+    merged.group_by("k").agg(total=hf.sum("v")).named("sums").to(hf.parquet(str(tmp_path / "out")))
+    one, other = [rows(1, 2), EMPTY, EMPTY], [EMPTY]
+    write_files(tmp_path / "one", one)
+    write_files(tmp_path / "other", other)
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == expected(*one)
+    write_files(tmp_path / "other", [EMPTY, rows(7), EMPTY], first=1)
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert totals(tmp_path) == expected(*one, rows(7))
+    found = cursors(tmp_path, "stage:sums")
+    assert {name: processed for name, (processed, _) in found.items()} == {"source:one": 3, "source:other": 4}
+
+
+def test_a_window_closes_by_what_its_producers_producer_left_empty(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Time goes on in epochs of a join that finds nothing; a dedup behind it has no epoch to say so."""
+    for side, stranger in (("left", 100), ("right", 200)):
+        matched = pa.table({"k": [1, 2], "ts": at(300, 600)})
+        strangers = [pa.table({"k": [stranger + i], "ts": at(1_800 * i)}) for i in range(1, 4)]
+        write_files(tmp_path / side, [matched, *strangers])
+    flow = hf.Flow("far")
+    left, right = (
+        flow.source(
+            side, hf.files(str(tmp_path / side), schema="k long, ts timestamp", max_files_per_epoch=1)
+        )
+        for side in ("left", "right")
+    )
+    found = left.join(right, on="k", time=("ts", "ts"), within=("-10 minutes", "10 minutes")).named("found")
+    unique = found.dedup("k", time="ts", within="1 hour").named("unique")
+    counted = unique.group_by("k").window("ts", tumbling="10 minutes")
+    counted.agg(n=hf.count()).named("counted").to(hf.parquet(str(tmp_path / "out")))
+    flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    assert read_sink(tmp_path / "out")["k"].to_pylist() == [1]

@@ -30,6 +30,9 @@ SURVIVES = tuple(TIER_THAT_SURVIVES)
 # A stage's ports: its results, rows that came too late, rows from too far in the future.
 OUT, LATE, QUARANTINE = "out", "late", "quarantine"
 
+# From where a stage that is new to a work directory reads what was there before it.
+OLDEST, NOW = "oldest", "now"
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -89,6 +92,7 @@ class FlowDescription:
         self.tracker = tracker
         self.default_policy = default_policy(survives) if recover is None else check_policy(recover)
         self.policies: dict[Node, Policy] = {}
+        self.starts: dict[Node, str] = {}
         self.placed: list[tuple[str, Node | str]] = []
         self.sinks: list[tuple[Node, str, SinkDescription]] = []
         self.names: dict[Node, str] = {}
@@ -195,6 +199,22 @@ class Stream:
     def recover(self, policy: Policy) -> Stream:
         """Choose how the stage that makes this stream comes back after a failure."""
         self.flow.policies[self.node] = check_policy(policy)
+        return self
+
+    def read_from(self, where: str) -> Stream:
+        """Say from where the stage that makes this stream reads if it is added to a flow that has run before.
+
+        `"oldest"`, the default: from the oldest rows that are still kept, and of a source all of them. `"now"`: only what comes
+        after it was added. What it has not seen is said when it first runs. A stage that is known already reads on
+        from where it stood.
+        """
+        if where not in (OLDEST, NOW):
+            raise PlanError(
+                f"a stage cannot read from {where!r}",
+                operation="describe",
+                hint=f"Say read_from({OLDEST!r}) or read_from({NOW!r}).",
+            )
+        self.flow.starts[self.node] = where
         return self
 
     def to(self, sink: SinkDescription) -> Stream:

@@ -15,7 +15,7 @@ from holdfast.flow.code import digest
 from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
 from holdfast.flow.fingerprint import code_of, operator_text
-from holdfast.flow.flow import OUT, QUARANTINE, FlowDescription
+from holdfast.flow.flow import OLDEST, OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
 from holdfast.flow.policies import Policy, Snapshots
@@ -57,6 +57,7 @@ class StageSpec:
     side_ports: frozenset[str] = frozenset()  # that a sink reads beside `out`
     right: Prefix | None = None  # of a join: the second stream
     named: bool = True  # False where the name comes from its position in the flow
+    read_from: str = OLDEST  # not part of the fingerprint either: where it begins when it is new
 
     @property
     def sides(self) -> tuple[Prefix, ...]:
@@ -243,6 +244,8 @@ class _Planner:
         flow, names = self.flow, [stage.name for stage in self.stages]
         for node in flow.policies:
             stage_made_by(node, self.cut, "recover")
+        for node in flow.starts:
+            stage_made_by(node, self.cut, "read_from")
         groups = groups_of(flow.placed, self.cut, names)
         facts = flow.name, flow.guarantee, flow.survives, self.sources
         return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica, flow.tracker, loops)
@@ -296,7 +299,8 @@ class _Planner:
             raise PlanError(f"there are two stages named {name!r}", operation="plan")
         sides = frozenset(port for other, port, _ in self.flow.sinks if operator is other and port != OUT)
         policy = self._reaching(self.flow.policies.get(node, self.flow.default_policy))
-        self.stages.append(StageSpec(name, prefix, operator, policy, sides, right, self._stays(node)))
+        begins = self.flow.starts.get(node, OLDEST)
+        self.stages.append(StageSpec(name, prefix, operator, policy, sides, right, self._stays(node), begins))
         return name
 
     def _stays(self, node: Node) -> bool:

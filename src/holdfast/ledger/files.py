@@ -7,7 +7,7 @@ condemned files are ever unlinked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -219,14 +219,32 @@ def lost_epochs(tx: Connection, row: StageRow) -> list[int]:
     return sorted(set(tx.execute(sa.select(table.c.epoch).where(*mine)).scalars()))
 
 
-def condemn(ledger: Ledger, row: StageRow, layer_ids: Sequence[int], segment_ids: Sequence[int]) -> None:
-    """Let go of files that nobody can need again; from here on nothing may name them. What is pinned stays."""
+def condemn(
+    ledger: Ledger,
+    row: StageRow,
+    layer_ids: Sequence[int],
+    segment_ids: Sequence[int],
+    needed_from: Callable[[Connection], int] | None = None,
+) -> None:
+    """Let go of files that nobody can need again; from here on nothing may name them. What is pinned stays.
+
+    `needed_from` says from which epoch on segments are needed now: somebody may have begun to read them since the caller
+    looked.
+    """
     with ledger.write(row.generation) as tx:
         held = pinned(tx)
         layers, segments = set(layer_ids) - held.layers, set(segment_ids) - held.segments
+        if segments and needed_from is not None:
+            segments &= _ids_below(tx, row, needed_from(tx))
         for table, ids in ((schema.layers, layers), (schema.segments, segments)):
             if ids:
                 tx.execute(sa.update(table).where(table.c.id.in_(sorted(ids))).values(status="condemned"))
+
+
+def _ids_below(tx: Connection, row: StageRow, epoch: int) -> set[int]:
+    table = schema.segments
+    mine = (table.c.stage == row.stage, table.c.branch == row.branch, table.c.epoch < epoch)
+    return set(tx.execute(sa.select(table.c.id).where(*mine)).scalars())
 
 
 def condemned(

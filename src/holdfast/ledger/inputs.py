@@ -22,7 +22,7 @@ class Item:
     """One discovery of a source: what it is, how large, and how the source will find it again."""
 
     identity: str
-    rows: int | None
+    rows: int | None  # None if it cannot tell; an item of none is never read
     bytes: int
     body: Json
 
@@ -82,15 +82,17 @@ def known_identities(tx: Connection, source: str) -> set[str]:
     return set(tx.execute(sa.select(table.c.identity).where(table.c.source == source)).scalars())
 
 
-def number_unread(tx: Connection, source: str) -> int:
-    """Items of a source that some stage has yet to read."""
-    read = tx.execute(sa.select(sa.func.min(schema.cursors.c.processed)).where(_reads(source))).scalar()
+def number_unread(tx: Connection, source: str, consumers: Sequence[str]) -> int:
+    """Items of a source that one of these has yet to read."""
+    mine = (_reads(source), schema.cursors.c.consumer.in_(consumers))
+    read = tx.execute(sa.select(sa.func.min(schema.cursors.c.processed)).where(*mine)).scalar()
     return number_of_items(tx, source) - int(read or 0)
 
 
-def last_unneeded(tx: Connection, source: str) -> Item | None:
-    """The last item of a source that no stage will ask for again, whatever happens to it."""
-    needed = tx.execute(sa.select(sa.func.min(schema.cursors.c.needed)).where(_reads(source))).scalar() or 0
+def last_unneeded(tx: Connection, source: str, consumers: Sequence[str]) -> Item | None:
+    """The last item of a source that none of these will ask for again, whatever happens to it."""
+    mine = (_reads(source), schema.cursors.c.consumer.in_(consumers))
+    needed = tx.execute(sa.select(sa.func.min(schema.cursors.c.needed)).where(*mine)).scalar() or 0
     return next(iter(items(tx, source, int(needed) - 1, int(needed))), None)
 
 

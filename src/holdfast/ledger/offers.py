@@ -30,7 +30,9 @@ class Offered:
 
     start: int
     stop: int  # where the input ends now
-    units: Sequence[Unit]  # consecutive, from the first position that holds rows; not all of them, if they are many
+    units: Sequence[
+        Unit
+    ]  # consecutive, from the first position that holds rows; not all of them, if they are many
 
     @property
     def empty_until(self) -> int:
@@ -46,15 +48,12 @@ class Offered:
 def offered_items(tx: Connection, source: str, start: int, limit: int = OFFERS_MAX) -> Offered:
     """What a source offers from `start` on; an item that cannot tell its rows counts as one."""
     units = _items(tx, source, start, limit)
+    stop = start + len(units) if len(units) < limit else number_of_items(tx, source)
     filled = next((at for at, unit in enumerate(units) if unit.rows), None)
     if filled is not None:
-        units = units[filled:]
-    elif len(units) == limit:
-        first = _first_item_with_rows(tx, source, start + limit)
-        units = [] if first is None else _items(tx, source, first, limit)
-    else:
-        return Offered(start, start + len(units), ())
-    return Offered(start, max(start, number_of_items(tx, source)), units)
+        return Offered(start, stop, units[filled:])
+    first = _first_item_with_rows(tx, source, start + limit) if len(units) == limit else None
+    return Offered(start, stop, [] if first is None else _items(tx, source, first, limit))
 
 
 def offered_epochs(tx: Connection, stage: str, port: str, start: int, limit: int = OFFERS_MAX) -> Offered:

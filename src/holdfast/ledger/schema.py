@@ -70,7 +70,9 @@ stages = Table(
     Column("branch", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("head", Integer, nullable=False),  # the last committed epoch, -1 before the first
-    Column("plan_version", Integer, nullable=False),  # raised whenever the open plan is written or replaced
+    Column(
+        "plan_version", Integer, nullable=False
+    ),  # raised whenever a plan is written or replaced, or positions are passed over
     Column("state_schema", JSON),  # key, operator and types of the stored state; None without state
     Column(
         "orphaned", Integer, nullable=False, server_default="0"

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
+from holdfast.flow.flow import OLDEST
 from holdfast.ledger import schema
 from holdfast.ledger.groups import join_group
 from holdfast.ledger.ledger import Ledger, record_event
+from holdfast.ledger.starts import begin_stage
 
 MAIN_BRANCH = 0
 
@@ -22,10 +23,12 @@ def register(
     state_schema: Json | None,
     inputs: Sequence[str],
     view: Json | None = None,
+    read_from: str = OLDEST,
 ) -> None:
     """Make sure that a stage and its cursors are in the ledger. Whether it is the one of that name was settled before.
 
-    `view` says how the state reads to a person; unlike the schema it may change at any time.
+    `view` says how the state reads to a person; unlike the schema it may change at any time. `read_from` is where one that
+    is new begins.
     """
     with ledger.write(generation) as tx:
         row = tx.execute(sa.select(schema.stages).where(schema.stages.c.stage == stage)).one_or_none()
@@ -50,28 +53,4 @@ def register(
         if view is not None:
             tx.execute(sa.insert(schema.state_views).values(stage=stage, body=view))
         for name in inputs:
-            add_cursor(tx, f"stage:{stage}", name, _start(tx, name))
-
-
-def add_cursor(tx: Connection, consumer: str, name: str, start: int) -> bool:
-    """Give a consumer a cursor on an input, unless it has one; whether it had none."""
-    table = schema.cursors
-    known = tx.execute(
-        sa.select(table.c.input).where(table.c.consumer == consumer, table.c.input == name)
-    ).first()
-    if known is None:
-        tx.execute(sa.insert(table).values(consumer=consumer, input=name, processed=start, needed=start))
-    return known is None
-
-
-def _start(tx: Connection, name: str) -> int:
-    """Where a new stage begins to read: at the start, but not what was found whole when others read it.
-
-    What a source sets aside is read from where it began to do so; before, malformed rows stopped the flow.
-    """
-    source, _, port = name.partition("#")
-    if not port:
-        return 0
-    table = schema.cursors
-    read = tx.execute(sa.select(sa.func.max(table.c.processed)).where(table.c.input == source)).scalar()
-    return int(read or 0)
+            begin_stage(tx, stage, name, read_from, generation)

@@ -11,12 +11,13 @@ from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
 from holdfast.core.moment import moment
-from holdfast.ledger import schema, snapshot_report
+from holdfast.ledger import readers, schema, snapshot_report
 from holdfast.ledger.epochs import manifest_of, open_plan, stage_row
 from holdfast.ledger.files import cover, live_layers
 from holdfast.ledger.lag import Lag, lag_of, lags
 from holdfast.ledger.ledger import reading
 from holdfast.ledger.process import Process
+from holdfast.ledger.unread import all_unread
 
 _EVENTS_SHOWN = 10
 _REFUSED_SHOWN = 10
@@ -35,6 +36,7 @@ def status(work_dir: Path) -> Json:
             "running": held is not None and held.lives(),
             "stages": {name: _stage(tx, name, waiting) for name in _names(tx)},
             "cursors": _cursors(tx, waiting),
+            "unread": [asdict(one) for one in all_unread(tx, _consumers(waiting))],
             "sources": _sources(tx),
             "snapshots": snapshot_report.standing(tx),
             "events": _events(tx),
@@ -55,6 +57,11 @@ def _cursors(tx: Connection, waiting: Mapping[tuple[str, str], Lag]) -> list[Jso
     table = schema.cursors
     found = tx.execute(sa.select(table).order_by(table.c.consumer, table.c.input)).mappings()
     return [{**row, "lag": asdict(waiting[row["consumer"], row["input"]])} for row in found]
+
+
+def _consumers(waiting: Mapping[tuple[str, str], Lag]) -> list[tuple[str, str]]:
+    """Stages and sinks: who reads from outside does so when it likes."""
+    return [(consumer, name) for consumer, name in waiting if not consumer.startswith(readers.PREFIX)]
 
 
 def _stage(tx: Connection, name: str, waiting: Mapping[tuple[str, str], Lag]) -> Json:

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 from holdfast.core.json import Json
 from holdfast.flow.definition import definition_of
 from holdfast.flow.planner import FlowPlan
-from holdfast.ledger import definitions, epochs, sink_starts, snapshots, stages
+from holdfast.ledger import definitions, epochs, snapshots, stages
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.starts import begin_sink
 from holdfast.ledger.substreams import register_scope
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
@@ -72,13 +73,12 @@ def register(rt: Runtime) -> None:
     for stage in rt.own_stages:
         view = stage.operator.view.to_json() if stage.operator else None
         inputs = [origin.id for origin in stage.spec.inputs]
-        stages.register(rt.ledger, rt.generation, stage.name, _state(stage), inputs, view)
+        begins = stage.spec.read_from
+        stages.register(rt.ledger, rt.generation, stage.name, _state(stage), inputs, view, begins)
     with rt.ledger.write(rt.generation) as tx:
         snapshots.set_region(tx, rt.own, [name for name in rt.own if name in rt.region])
         for sink in rt.own_sinks:
-            start = sink_starts.first_for_newcomers(tx, epochs.stage_row(tx, sink.stage))
-            if stages.add_cursor(tx, f"sink:{sink.name}", sink.input.id, start):
-                sink_starts.set_start(tx, sink.name, start)
+            begin_sink(tx, sink.name, sink.stage, sink.input.id, rt.generation)
         for scope in rt.labels.scopes:
             register_scope(tx, scope.name, scope.tracker, scope.graph)
 

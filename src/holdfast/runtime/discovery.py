@@ -17,6 +17,8 @@ class Discovery:
     def __init__(self, rt: Runtime) -> None:
         self._rt = rt
         self._own = rt.own_sources
+        # Those of the flow as it is: one that was taken out of it holds nothing back.
+        self._stages = [f"stage:{stage.name}" for stage in rt.plan.stages]
         self._known: dict[str, set[str]] = {}
         self._last: dict[str, Item] = {}
         self._unread: dict[str, int] = {}  # as the ledger had it when it was last seen to change
@@ -82,7 +84,7 @@ class Discovery:
         rt = self._rt
         for name in self._own:
             with rt.ledger.read() as tx:
-                last = ledger_inputs.last_unneeded(tx, name)
+                last = ledger_inputs.last_unneeded(tx, name, self._stages)
             if last is not None and last.identity != self._let_go.get(name):
                 rt.sources[name].commit(last)
                 self._let_go[name] = last.identity
@@ -119,7 +121,9 @@ class Discovery:
         self._outlook.look()
         try:
             with rt.ledger.read() as tx:
-                self._unread = {name: ledger_inputs.number_unread(tx, name) for name in rt.sources}
+                self._unread = {
+                    name: ledger_inputs.number_unread(tx, name, self._stages) for name in rt.sources
+                }
             return any([self._read(name) for name in rt.sources if name not in self._own])
         except BaseException:
             self._outlook.forget()

@@ -22,7 +22,7 @@ from holdfast.ledger import epochs, files
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of, stage_row
 from holdfast.ledger.offers import Offered, offered_epochs, offered_items
-from holdfast.ledger.snapshots import released
+from holdfast.ledger.snapshots import released, standing
 from holdfast.protocols.admission import Allowance, Offer, admit, holds_back
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.protocols.shape import aggregates_first
@@ -189,11 +189,11 @@ def _all_direct(rt: Runtime, tx: sa.Connection, taken: Mapping[Input, _Taken]) -
 
 
 def frontier_of_inputs(
-    tx: sa.Connection, stage: BoundStage, ranges: Mapping[str, tuple[int, int]]
+    rt: Runtime, tx: sa.Connection, stage: BoundStage, read: Mapping[str, int]
 ) -> int | None:
-    """The event time down to which producers still hold back rows, once an epoch's ranges have been read."""
+    """The event time down to which producers still hold back rows, once inputs have been read up to these positions."""
     found = [
-        _frontier(tx, origin, ranges[origin.id][1], "any")
+        _frontier(rt, tx, origin, read[origin.id], "any")
         for origin in stage.spec.inputs
         if origin.kind == "channel" and origin not in stage.spec.feedback
     ]
@@ -257,7 +257,7 @@ def _watermark(
     clocks = [
         InputClock(
             newest.get(feed.id),
-            _frontier(tx, feed.input, taken[feed.input].empty_until, _column(stage, feed, timing)),
+            _frontier(rt, tx, feed.input, taken[feed.input].empty_until, _column(stage, feed, timing)),
             idle=not (taken[feed.input].rows or taken[feed.input].kept_out) and _idle(rt, tx, feed.input),
         )
         for feed in stage.spec.feeds
@@ -346,11 +346,19 @@ def _column(stage: BoundStage, feed: Feed, timing: Timing) -> str:
     return "end" if is_end and stage.spec.reads_as_is(feed.input, feed.side) else "any"
 
 
-def _frontier(tx: sa.Connection, origin: Input, position: int, column: str) -> int | None:
-    """What a producer's manifest before a position says of the rows that are still to come from it."""
+def _frontier(rt: Runtime, tx: sa.Connection, origin: Input, position: int, column: str) -> int | None:
+    """What a producer's manifest before a position says of the rows that are still to come from it.
+
+    One that only hands on what it reads has passed over what its own producers left empty since its last epoch; they may
+    have come further in time there.
+    """
     if origin.kind == "source":
         return None
-    manifest = manifest_of(tx, stage_row(tx, origin.name), position - 1) or {}
+    row, producer = stage_row(tx, origin.name), rt.stages[origin.name]
+    timing = producer.operator.timing if producer.operator else None
+    if position > row.head and (timing is None or timing.holds_us is None):
+        return frontier_of_inputs(rt, tx, producer, standing(tx, row).positions)
+    manifest = manifest_of(tx, row, position - 1) or {}
     found: int | None = manifest.get("frontier", {}).get(column)
     return found
 

@@ -143,7 +143,8 @@ class StageLoop:
         self._stumbles = 0
         with rt.ledger.read() as tx:
             before = epochs.manifest_of(tx, row, row.head) or {}
-            inputs_frontier_us = frontier_of_inputs(tx, self._stage, plan.ranges)
+            read = {name: stop for name, (_, stop) in plan.ranges.items()}
+            inputs_frontier_us = frontier_of_inputs(rt, tx, self._stage, read)
             attempts = epochs.attempts_at(tx, row, epoch)
             labels = substreams_of(rt, tx, self._stage, row, plan, outcome)
         state_rows = before.get("state_rows", 0) + outcome.keys_added

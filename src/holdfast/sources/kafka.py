@@ -60,7 +60,7 @@ class Kafka(Source):
     def next(self, after: Taken, most: Limits) -> list[Item]:
         """The offsets after the last item, in as many items as an epoch's bound asks for.
 
-        An item without rows waits for one with rows before a stage reads it, so it never stands in the way of one.
+        Behind one without rows there is always room for another: it may not have been passed over yet.
         """
         empty = after.last is not None and not after.last.rows
         room = min(most.items, max(limits.KAFKA_ITEMS_UNREAD_MAX - after.unread, int(empty)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -49,7 +50,8 @@ def sweep(
             segments = [i for i in _segments_below(tx, row, below) if i not in kept]
             oldest = files.oldest_manifest(tx, row)
         if layers or segments:
-            files.condemn(ledger, row, layers, segments)
+            needed_from = partial(_needed_by_nobody, row=row, consumers=consumers, safe=safe)
+            files.condemn(ledger, row, layers, segments, needed_from)
             crashpoints.reach("sweep.after_condemn")
     places = [root, *route.mirrors.values()]
     _unlink_condemned(ledger, places, row)

@@ -64,9 +64,9 @@ class _Run:
         ending = self._to_the_end()
         if ending.status != 0:
             return Played(True, error=ending.error)
-        wrong = self._wake_zombies() or self._left_unread()
-        if wrong is not None:
-            return Played(True, error=wrong)
+        amiss = self._wake_zombies() or self._left_unread()
+        if amiss is not None:
+            return Played(True, error=amiss)
         caught_up_s = round(time.time() - self._seen_at, 2)
         return Played(
             True,

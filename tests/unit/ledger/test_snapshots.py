@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError, LedgerError
-from holdfast.ledger import branches, epochs, files, groups, holder, inputs, schema, snapshots, stages
+from holdfast.ledger import branches, epochs, files, groups, holder, inputs, schema, snapshots, stages, starts
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.offers import offered_epochs
@@ -34,7 +34,7 @@ def ledger(tmp_path: Path) -> Ledger:
         with made.write(generation) as tx:
             snapshots.set_region(tx, own, [stage for stage in own if stage in REGION])
             if "b" in own:
-                stages.add_cursor(tx, "sink:out", "channel:b.out", 0)
+                starts.add_cursor(tx, "sink:out", "channel:b.out", 0)
     return made
 
 

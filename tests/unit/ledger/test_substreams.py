@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, FlowError, HoldfastError, StateSchemaError
 from holdfast.core.json import Json
-from holdfast.ledger import epochs, holder, inputs, schema, stages, substreams
+from holdfast.ledger import epochs, holder, inputs, schema, stages, starts, substreams
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.substream_list import substreams as listed
@@ -35,7 +35,7 @@ class Stand:
         for stage, origin in (("in", "source:rows"), ("mid", "channel:in.out")):
             stages.register(ledger, self.generation, stage, None, [origin])
         with ledger.write(self.generation) as tx:
-            stages.add_cursor(tx, SINK, "channel:mid.out", 0)
+            starts.add_cursor(tx, SINK, "channel:mid.out", 0)
             substreams.register_scope(tx, "in", tracker, GRAPH)
 
     def row(self, stage: str) -> StageRow:

@@ -12,6 +12,7 @@ from holdfast.interfaces.cli.progress import aside, waiting
 from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, table, work_directory
 from holdfast.ledger.lag import Lag
 from holdfast.ledger.status import status as read_status
+from holdfast.ledger.unread import Unread
 
 
 def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
@@ -33,6 +34,8 @@ def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
     out.print(f"flow {found['flow']}, generation {found['generation']}, {doing}")
     out.print(_stages(found["stages"]))
     out.print(_cursors(found["cursors"]))
+    for one in found["unread"]:
+        out.print(str(Unread(**one)), soft_wrap=True, markup=False)
     for name, stage in found["stages"].items():
         if stage["aside"]:
             out.print(f"{name}: {aside(stage['aside'])}")
