@@ -7,7 +7,7 @@ a SparkSession, so that a flow file can be imported anywhere.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.core import limits
 from holdfast.core.errors import PlanError
@@ -34,7 +34,8 @@ class DistinctCount(Aggregate):
     """The number of different combinations of the values of some expressions."""
 
     columns: tuple[str, ...] = ()
-    most: int = limits.DISTINCT_VALUES_MAX
+    # Changes no result, so it is no part of what a stage's code is.
+    most: int = field(default=limits.DISTINCT_VALUES_MAX, repr=False)
 
     def sql(self) -> str:
         """The aggregate as Spark SQL spells it."""

@@ -30,6 +30,9 @@ from holdfast.state.canonical import Ints, canonical_order, group_starts, same_a
 from holdfast.state.schema import BUCKET, HASH, single
 from holdfast.state.spine import Spine
 
+# What Spark says of aggregates, window functions and generators in a filter.
+_NOT_OF_A_ROW = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
+
 
 @dataclass(frozen=True)
 class BoundAggregate:
@@ -256,7 +259,7 @@ def _check_row_wise(stage: str, df: DataFrame, name: str, aggregate: Aggregate) 
         try:
             _ = [df.where(f"({sql}) is null").schema for sql in written]
         except AnalysisException as error:
-            if not (error.getCondition() or "").startswith("INVALID_WHERE_CONDITION"):
+            if not (error.getCondition() or "").startswith(_NOT_OF_A_ROW):
                 raise
             raise PlanError(
                 f"aggregate {name!r} = {aggregate.sql()} is of an expression that looks at several rows, or makes several",
