@@ -20,7 +20,7 @@ _BEGINS, _ENDS = "== Analyzed Logical Plan ==", "== Optimized Logical Plan =="
 _FIELDS_SHOWN = "spark.sql.debug.maxToStringFields"
 
 
-@dataclass
+@dataclass(eq=False)
 class Step:
     """One step of a plan: its name, what Spark says of it, and what it reads."""
 
@@ -34,10 +34,17 @@ class Step:
         """Spark's name of the step, such as Aggregate."""
         return re.split(r"\W", self.text, maxsplit=1)[0]
 
-    @property
-    def below(self) -> list[Step]:
-        """All that it reads, in the order of the text."""
-        return [*self.subqueries, *self.inputs]
+    def from_the_leaves(self) -> Iterator[Step]:
+        """All steps, each behind what it reads. Plans may be deeper than Python's stack."""
+        path = [(self, iter([*self.subqueries, *self.inputs]))]
+        while path:
+            step, rest = path[-1]
+            below = next(rest, None)
+            if below is None:
+                path.pop()
+                yield step
+            else:
+                path.append((below, iter([*below.subqueries, *below.inputs])))
 
 
 def analysed(df: DataFrame) -> Step:

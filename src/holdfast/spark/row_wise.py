@@ -116,33 +116,35 @@ def as_stream(df: DataFrame) -> DataFrame:
 
 def check_row_wise(stage: str, df: DataFrame) -> None:
     """Refuse what a transform does to several rows of a stream; `df` is made of DataFrames from `as_stream`."""
-    _Check(stage).flows(analysed(df))
+    check = _Check(stage)
+    for step in analysed(df).from_the_leaves():
+        check.take(step)
 
 
 class _Check:
-    """Walks a plan from its leaves, and knows which named subplans (WITH ... AS) the stream flows through."""
+    """Knows through which steps of a plan the stream flows, those that have a name (WITH ... AS) among them."""
 
     def __init__(self, stage: str) -> None:
         self.stage = stage
+        self.streams: set[Step] = set()
         self.named: set[str] = set()
 
-    def flows(self, step: Step) -> bool:
-        """Whether rows of the stream flow through a step that may treat them."""
-        subqueries = [self.flows(below) for below in step.subqueries]
-        inputs = [self.flows(below) for below in step.inputs]
-        if any(subqueries):
+    def take(self, step: Step) -> None:
+        """Look at a step after those that it reads."""
+        inputs = [below in self.streams for below in step.inputs]
+        if any(below in self.streams for below in step.subqueries):
             self._refuse(_SUBQUERY, step)
-        if step.name == "SubqueryAlias" and step.text.split()[1] == _STREAM:
-            return True
-        if step.name == "CTERelationRef":
-            return _number(step) in self.named
-        if not any(inputs):
-            return False
-        if step.name == "CTERelationDef":
-            self.named.add(_number(step))
-        if refusal := _refusal(step, inputs):
+        if any(inputs) and (refusal := _refusal(step, inputs)):
             self._refuse(refusal, step)
-        return step.name != "CTERelationDef"
+        if step.name == "CTERelationDef" and any(inputs):
+            self.named.add(_second_word(step))
+        elif any(inputs) or self._begins(step):
+            self.streams.add(step)
+
+    def _begins(self, step: Step) -> bool:
+        if step.name == "CTERelationRef":
+            return _second_word(step) in self.named
+        return step.name == "SubqueryAlias" and _second_word(step) == _STREAM
 
     def _refuse(self, refusal: _Refusal, step: Step) -> None:
         raise PlanError(
@@ -173,7 +175,7 @@ def _refused_join(step: Step, inputs: list[bool]) -> _Refusal | None:
     return None if inputs.index(True) in _SIDES.get(kind, {0, 1}) else _OUTER_JOIN
 
 
-def _number(step: Step) -> str:
+def _second_word(step: Step) -> str:
     return step.text.split()[1].rstrip(",")
 
 

@@ -39,7 +39,7 @@ class CountDistinct(Accumulator):
             raise InputError(
                 f"aggregate {self.name!r} counts more than {self.most:,} different values of one key",
                 operation="aggregate",
-                hint="hf.approx_distinct takes 512 bytes a key, however many there are; or give count_distinct a larger"
+                hint="hf.approx_distinct takes 512 bytes per key, however many there are; or give count_distinct a larger"
                 f" max= (a value takes {digest_sets.MEMBER_BYTES} bytes, written again in every epoch that touches its key).",
             )
         return [both]

@@ -1,7 +1,7 @@
 """Sets of values in SQL and NumPy: of each value, 128 bits are kept, and the set is those in ascending order.
 
 The 128 bits are two XXH64 hashes with different seeds, as a dedup keeps of its ids; two values that share them count as
-one. A set is a binary value of 16 bytes a member: the two hashes as signed 64-bit numbers, little-endian. Members ascend
+one. A set is a binary value of 16 bytes per member: the two hashes as signed 64-bit numbers, little-endian. Members ascend
 by the first hash and then by the second, so equal sets are equal bytes, and order and split do not matter.
 
 Members are taken in by binary search, all at once: the work follows the new ones, and the old ones are copied.
