@@ -94,6 +94,32 @@ def test_the_readmes_flow_and_commands_run_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_the_aggregates_and_totals_run_as_written(
+    tmp_path: Path, execute: Callable[[str, str], None]
+) -> None:
+    code, keyed = blocks(ROOT / "docs" / "AGGREGATES.md", "python")
+    seconds = [5, 50, 5, 3700]
+    visits = pa.table(
+        {
+            "user": ["x", "y", None, "x"],
+            "page": ["a1/home", "a1/home", "a1/home", "a1/away"],
+            "ms": pa.array([10, 30, 1, 20], pa.int32()),
+            "at": pa.array([second * 1_000_000 for second in seconds], pa.timestamp("us", "UTC")),
+        }
+    )
+    write_files(tmp_path / "in", [visits.slice(0, 3), visits.slice(3)])
+    execute("visits.py", code.replace("if __name__", f"{keyed}\nif __name__"))
+    last = read_sink(tmp_path / "per_site").sort_by("epoch").to_pylist()[-1]
+    found = [last[name] for name in ("site", "n", "users", "pairs", "slowest", "newest")]
+    assert found == ["a1", 3, 2, 3, 30, "a1/away"]
+    assert read_sink(tmp_path / "total").sort_by("epoch")["n"].to_pylist() == [2, 3]
+    busy = read_sink(tmp_path / "busy").sort_by("window_start")
+    assert (busy["n"].to_pylist(), busy["users"].to_pylist()) == ([2, 1], [2, 1])
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        assert database.execute("select name, n, ms from totals").fetchall() == [("all", 3, 60)]
+
+
+@pytest.mark.timeout(300)
 def test_the_event_time_flow_runs_as_written(tmp_path: Path, execute: Callable[[str, str], None]) -> None:
     code = blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[0]
     hour = 3600

@@ -33,6 +33,11 @@ AGGREGATES = {
     "a_d": hf.avg("d"),
     "v_x": hf.variance("x"),
     "sd_i": hf.stddev("i"),
+    "u_i": hf.count_distinct("i"),
+    "u_d": hf.count_distinct("d"),
+    "u_x": hf.count_distinct("x"),
+    "u_s": hf.count_distinct("s"),
+    "u_t": hf.count_distinct("t"),
 }
 SCHEMA = pa.schema(
     [
@@ -55,7 +60,7 @@ _rows = st.fixed_dictionaries(
         "k3": _times,
         "i": st.none() | st.integers(-(2**31), 2**31 - 1),
         "d": st.none() | st.decimals(-(10**8), 10**8, places=3).map(Decimal),
-        "x": st.none() | st.sampled_from([0.0, -1.25, 3.5, 1e6]) | st.floats(-1e6, 1e6),
+        "x": st.none() | st.sampled_from([0.0, -0.0, -1.25, 3.5, 1e6]) | st.floats(-1e6, 1e6),
         "s": st.none() | st.text(max_size=4),
         "t": _times,
     }
@@ -117,6 +122,7 @@ def test_nan_is_the_largest_number_and_is_kept(spark: SparkSession, tmp_path: Pa
     flow = hf.Flow("nan")
     rows = flow.source("rows", hf.rows(table, per_epoch=1))
     aggregates = {"lo": hf.min("x"), "hi": hf.max("x"), "s": hf.sum("x"), "v": hf.variance("x")}
+    aggregates["u"] = hf.count_distinct("x")
     rows.group_by("k").agg(**aggregates).to(hf.parquet(str(out)))
     flow.run(tmp_path / "work", until_idle=True, spark=spark)
     sql = {name: aggregate.sql() for name, aggregate in aggregates.items()}

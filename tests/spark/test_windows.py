@@ -37,6 +37,7 @@ AGGREGATES = {
     "dev": hf.stddev("v"),
     "head": hf.first("v", by="id"),
     "tail": hf.last("v", by="id"),
+    "different": hf.count_distinct("v"),
     "ids": hf.approx_distinct("id"),
 }
 EXACT = {name: a.sql() for name, a in AGGREGATES.items() if name != "ids"}

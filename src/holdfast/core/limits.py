@@ -68,6 +68,13 @@ CYCLE_BYTES_HARD_MAX = 16 << 30
 # Windows that one row may be in: each is a state row of its own.
 WINDOWS_PER_ROW_MAX = 1_000
 
+# Different values that a count_distinct holds per key unless the flow says otherwise. Each takes 16 bytes, and an epoch
+# that touches a key writes all of them again.
+DISTINCT_VALUES_MAX = 100_000
+
+# Columns and expressions of one step that Spark names when it explains a plan: what is left out cannot be checked.
+PLAN_FIELDS_MAX = 1_000_000
+
 # Slices that a dedup's horizon is cut into: what has expired leaves a slice at a time, and a lookup visits all.
 DEDUP_SLICES = 4
 

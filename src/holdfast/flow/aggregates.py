@@ -6,7 +6,13 @@ a SparkSession, so that a flow file can be imported anywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
+
+from holdfast.core import limits
+from holdfast.core.errors import PlanError
+
+_DISTINCT = re.compile(r"\s*distinct\b\s*\S", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,19 @@ class Aggregate:
         """The aggregate as Spark SQL spells it."""
         arguments = self.expression if self.by is None else f"{self.expression}, {self.by}"
         return f"{_SPARK_NAMES.get(self.function, self.function)}({arguments})"
+
+
+@dataclass(frozen=True)
+class DistinctCount(Aggregate):
+    """The number of different combinations of the values of some expressions."""
+
+    columns: tuple[str, ...] = ()
+    # Changes no result, so it is no part of what a stage's code is.
+    most: int = field(default=limits.DISTINCT_VALUES_MAX, repr=False)
+
+    def sql(self) -> str:
+        """The aggregate as Spark SQL spells it."""
+        return f"count(DISTINCT {self.expression})"
 
 
 _SPARK_NAMES = {"first": "min_by", "last": "max_by", "approx_distinct": "approx_count_distinct"}
@@ -80,3 +99,49 @@ def approx_distinct(expression: str) -> Aggregate:
     The standard error is 4.6%; a replay gives the same number.
     """
     return Aggregate("approx_distinct", expression)
+
+
+def count_distinct(*columns: str, max: int = limits.DISTINCT_VALUES_MAX) -> Aggregate:
+    """How many different values, or combinations of values, there are: Spark's `count(DISTINCT a, b)`.
+
+    Rows in which one of `columns` (each an SQL expression) is null do not count. The state keeps 128 bits of each value,
+    16 bytes, and is written again in every epoch that touches its key; a key with more than `max` different values
+    stops the flow. Where there may be many, use `approx_distinct`.
+
+    >>> count_distinct("user", "lower(page)").sql()
+    'count(DISTINCT user, lower(page))'
+    """
+    if not columns:
+        raise PlanError(
+            "count_distinct needs at least one column, as in hf.count_distinct('user')", operation="describe"
+        )
+    if not isinstance(max, int) or max < 1:
+        raise PlanError(
+            f"max={max!r} of count_distinct is not a number of values of at least 1", operation="describe"
+        )
+    return DistinctCount("count_distinct", ", ".join(columns), None, tuple(columns), max)
+
+
+def check_aggregate(name: str, aggregate: Aggregate) -> None:
+    """Refuse DISTINCT in front of an expression: an epoch's part of it cannot be put together with another's."""
+    written = aggregate.columns if isinstance(aggregate, DistinctCount) else (aggregate.expression,)
+    for expression in (*written, aggregate.by or ""):
+        found = _DISTINCT.match(expression)
+        if found is None:
+            continue
+        plain = expression[found.end() - 1 :]
+        raise PlanError(
+            f"agg({name}=hf.{aggregate.function}({expression!r})) would look for repeats in one epoch at a time",
+            operation="describe",
+            hint=_instead(aggregate, plain),
+        )
+
+
+def _instead(aggregate: Aggregate, plain: str) -> str:
+    match aggregate.function:
+        case "count" | "count_distinct" | "approx_distinct":
+            return f"Use hf.count_distinct({plain!r}), or hf.approx_distinct({plain!r}) where there are many."
+        case "min" | "max" | "first" | "last":
+            return f"Repeats change nothing here: write {plain!r}."
+        case _:
+            return f"Let each value through once, with .dedup(...), and aggregate {plain!r} behind it."

@@ -176,13 +176,11 @@ class Stream:
         return Stream(self.flow, nodes.AsRows(self.node))
 
     def group_by(self, *keys: str, emit: str = "updates") -> GroupedStream:
-        """Group rows by key columns; null is a key like any other.
+        """Group rows by key columns; null is a key like any other. Without columns all rows are one group.
 
         `emit="updates"` gives a key in every epoch that changes it. `emit="end"`, for keys with `"substream"` among
         them, gives each once, when its substream has ended.
         """
-        if not keys:
-            raise PlanError("group_by needs at least one column", operation="describe")
         if len(set(keys)) != len(keys):
             raise PlanError(f"group_by names a column twice: {', '.join(keys)}", operation="describe")
         return GroupedStream(self, keys, at_end=waits_for_end(keys, emit))

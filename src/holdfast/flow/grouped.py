@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes
-from holdfast.flow.aggregates import Aggregate
+from holdfast.flow.aggregates import Aggregate, check_aggregate
 from holdfast.flow.windows import WINDOW_END, WINDOW_START, Window, window_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class GroupedStream:
                     operation="describe",
                     hint="Use hf.count, hf.sum, hf.min, hf.max, hf.avg, hf.first, hf.last and the like.",
                 )
+            check_aggregate(name, aggregate)
             if name in self.keys:
                 raise PlanError(f"agg({name}=...) has the name of a key", operation="describe")
             if self.windows and name in (WINDOW_START, WINDOW_END):

@@ -27,7 +27,7 @@ from holdfast.flow.nodes import (
     time_of,
 )
 from holdfast.flow.planner import FlowPlan, StageSpec
-from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read
+from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, leaves, untouched
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.feedback import check_closed, declared
@@ -43,6 +43,7 @@ from holdfast.spark.operators.sessions import bind_session
 from holdfast.spark.operators.stateful import bind_stateful
 from holdfast.spark.operators.substream import bind_substream
 from holdfast.spark.operators.windows import bind_window
+from holdfast.spark.row_wise import as_stream, check_row_wise
 from holdfast.spark.schemas import parse_schema
 from holdfast.spark.session import ansi_mode
 
@@ -96,10 +97,12 @@ def bind(
 def _bind_stage(
     spark: SparkSession, spec: StageSpec, schemas: Mapping[str, t.StructType], bits: int, reading: str
 ) -> BoundStage:
-    empty = {origin.id: spark.createDataFrame([], schemas[origin.id]) for origin in spec.inputs}
+    empty = {origin.id: as_stream(spark.createDataFrame([], schemas[origin.id])) for origin in spec.inputs}
     sides = [apply_prefix(spec.name, prefix, empty) for prefix in spec.sides]
-    for side in sides:
+    for side, prefix in zip(sides, spec.sides, strict=True):
         _check_columns(spec.name, side)
+        if not all(untouched(prefix, origin) for origin in leaves(prefix)):
+            check_row_wise(spec.name, side)
     ansi = ansi_mode(spark)
     operator = _bind_operator(spec, sides, ansi, bits)
     fields = sides[0].schema.fields

@@ -135,8 +135,7 @@ def _job(stage: BoundStage, inputs: Mapping[Input, DataFrame], plan: TaskPlan) -
     if stage.operator is None:
         columns = [field.name for field in stage.arrow_output]
         exact = [field.name for field in stage.output.fields if _exact(field.dataType.typeName())]
-        row_hash = hash_sql(exact) if exact else "0L"
-        hashed = df.select(f.expr(row_hash).alias(ROW_HASH), *(f.col(f"`{name}`") for name in columns))
+        hashed = df.select(f.expr(hash_sql(exact)).alias(ROW_HASH), *(f.col(f"`{name}`") for name in columns))
         return hashed.mapInArrow(StatelessTask(plan, stage.arrow_output, stage.spec.keeps_malformed), RESULT)
     grouped = stage.operator.grouped(df, plan.shape, plan.times)
     return grouped.mapInArrow(StatefulTask(plan, stage.operator), RESULT)

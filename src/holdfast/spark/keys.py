@@ -29,8 +29,11 @@ def quoted(name: str) -> str:
 def hash_sql(columns: Sequence[str], bits: int = 64, seed: int | None = None) -> str:
     """The 64-bit hash of columns. Spark's hash skips nulls, so their positions are hashed too.
 
-    Each column's hash is the seed of the next one's, so a number in front makes another hash function.
+    Each column's hash is the seed of the next one's, so a number in front makes another hash function. Of no columns
+    it is 0: without keys there is one group.
     """
+    if not columns:
+        return "0L"
     parts = ", ".join(f"{quoted(c)}, isnull({quoted(c)})" for c in columns)
     full = f"xxhash64({'' if seed is None else f'{seed}L, '}{parts})"
     return full if bits == 64 else f"({full} & {-(1 << (64 - bits))}L)"
@@ -67,8 +70,12 @@ def placed(
 
 
 def sent(hashed: DataFrame, boundaries: Sequence[int]) -> DataFrame:
-    """Rows in the partition of the task that owns their hash."""
-    part = f.expr(part_sql(boundaries)).cast("int")
+    """Rows in the partition of the task that owns their hash, whatever the optimiser knows of it.
+
+    Where keys are constants, so is the task, and Spark would leave the exchange out, or put another behind it. It does
+    not see through a lambda, and that costs no more than the exchange's noise.
+    """
+    part = f.expr(f"transform(array(cast({part_sql(boundaries)} as int)), part -> part)[0]")
     return hashed.withColumn(PART, part).repartitionById(len(boundaries) - 1, f.col(PART))
 
 
@@ -87,6 +94,10 @@ class BoundKeys:
         fields = [t.StructField(name, schema[name].dataType, True) for name in names]
         renamed = t.StructType([t.StructField(f"k{i}", k.dataType, True) for i, k in enumerate(fields)])
         return cls(tuple(names), tuple(fields), arrow_schema(stage, renamed))
+
+    def aggregated_first(self, chosen: bool) -> bool:
+        """Whether to aggregate before the exchange: where the plan chose so, and without keys, when all rows meet."""
+        return chosen or not self.names
 
     @property
     def quoted(self) -> list[str]:

@@ -23,7 +23,8 @@ import holdfast as hf
 from holdfast.core.errors import InputError
 from holdfast.spark.keys import HASH as KEY_HASH
 from holdfast.spark.keys import BoundKeys
-from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator
+from holdfast.spark.operators.accumulator import Accumulator, Columns
+from holdfast.spark.operators.accumulators import accumulator
 from holdfast.spark.operators.folding import BoundAggregate, Folding
 from holdfast.spark.operators.hyperloglog import REGISTERS, REGISTERS_TYPE
 from holdfast.state.schema import single

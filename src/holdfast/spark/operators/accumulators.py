@@ -1,71 +1,20 @@
-"""What a running aggregate stores per key, and how an epoch's part is merged into it.
-
-An accumulator is the Spark SQL that computes an epoch's partial values, the merge of those with the
-stored ones, and the final value. Partials come from the Spark SQL function of the same name, so types,
-nulls and NaN are Spark's; the merge keeps them so. A key that has no state yet has nulls as stored
-values. What is stored has the types of the partials, unless the accumulator says otherwise. No function
-here loops over rows.
-"""
+"""The aggregates that there are: how each is computed by Spark SQL, stored and merged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.errors import InputError, PlanError
-from holdfast.flow.aggregates import Aggregate
-from holdfast.spark.operators import hyperloglog
+from holdfast.core.errors import PlanError
+from holdfast.flow.aggregates import Aggregate, DistinctCount
+from holdfast.spark.operators import digest_sets, hyperloglog
+from holdfast.spark.operators.accumulator import Accumulator, Columns
+from holdfast.spark.operators.count_distinct import CountDistinct
 from holdfast.state.canonical import same
-
-Columns = list[pa.Array]
-
-
-@dataclass(frozen=True)
-class Accumulator:
-    """One aggregate of one stage, bound to its types."""
-
-    name: str
-    ansi: bool
-    partials: tuple[pa.DataType, ...]
-    final: pa.DataType  # of the aggregate's value
-
-    @property
-    def stored(self) -> tuple[pa.DataType, ...]:
-        """The types of its state columns."""
-        return self.partials
-
-    def merge(self, old: Columns, new: Columns) -> Columns:
-        """Stored values after an epoch."""
-        raise NotImplementedError
-
-    def combine(self, left: Columns, right: Columns) -> Columns:
-        """Two stored values as one, where the rows of `left` came first; none is missing."""
-        return self.merge(left, right)
-
-    def lifts(self, kind: pa.DataType) -> bool:
-        """Whether `lift` can take a column of this type."""
-        return False
-
-    def lift(self, x: pa.Array) -> Columns:
-        """The partial values of single rows, to be combined like stored ones."""
-        raise NotImplementedError
-
-    def finish(self, state: Columns) -> pa.Array:
-        """The aggregate's value."""
-        return state[0]
-
-    def overflow(self, where: pa.Array | np.ndarray) -> None:
-        """Refuse an overflow where Spark would; the caller goes on with Spark's other behaviour."""
-        if self.ansi and bool(np.any(_bools(where))):
-            raise InputError(
-                f"aggregate {self.name!r} overflows {self.final}",
-                operation="aggregate",
-                hint="Cast its argument to a wider decimal or to double.",
-            )
 
 
 class Count(Accumulator):
@@ -289,6 +238,9 @@ def partials(aggregate: Aggregate, decimal: bool) -> list[str]:
             ]
         case "approx_distinct":
             return [hyperloglog.partial_sql(x)]
+        case "count_distinct":
+            assert isinstance(aggregate, DistinctCount)
+            return [digest_sets.partial_sql(aggregate.columns)]
         case "count" | "min" | "max":
             return [aggregate.sql()]
         case "sum":
@@ -314,7 +266,10 @@ def accumulator(
             operation="bind",
             hint="Take min or max of a number, string, date, timestamp, binary or boolean.",
         )
-    return kind(name, ansi, tuple(types), final)
+    made = kind(name, ansi, tuple(types), final)
+    if isinstance(made, CountDistinct) and isinstance(aggregate, DistinctCount):
+        return replace(made, most=aggregate.most)
+    return made
 
 
 def finished(name: str, function: str, stored: Columns, final: pa.DataType) -> pa.Array:
@@ -342,6 +297,7 @@ _CLASSES: dict[str, type[Accumulator]] = {
     "first": FirstBy,
     "last": LastBy,
     "approx_distinct": ApproxDistinct,
+    "count_distinct": CountDistinct,
     "variance": Variance,
     "stddev": StandardDeviation,
 }
@@ -393,7 +349,3 @@ def _longs(column: pa.Array) -> np.ndarray:
 
 def _doubles(column: pa.Array) -> np.ndarray:
     return np.asarray(pc.fill_null(column, 0.0))
-
-
-def _bools(column: pa.Array | np.ndarray) -> np.ndarray:
-    return np.asarray(column)

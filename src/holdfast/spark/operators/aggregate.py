@@ -58,7 +58,11 @@ class AggregateOperator:
         """The epoch's rows as one row per key, each in the partition of the task that owns its hash."""
         hashed = df.withColumn(HASH, f.expr(hash_sql(self.keys.names, self.hash_bits)))
         grouped = placed(
-            hashed, shape.boundaries, shape.aggregate_first, self.keys.quoted, self.folding.columns
+            hashed,
+            shape.boundaries,
+            self.keys.aggregated_first(shape.aggregate_first),
+            self.keys.quoted,
+            self.folding.columns,
         )
         return grouped.select(f.col(HASH).alias(STATE_HASH), *self.keys.renamed, *self.folding.partials.names)
 

@@ -6,7 +6,8 @@ its own off the lists.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +18,20 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.aggregates import Aggregate
+from holdfast.flow.aggregates import Aggregate, DistinctCount
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH as KEY_HASH
 from holdfast.spark.keys import BoundKeys
-from holdfast.spark.operators.accumulators import Accumulator, Columns, accumulator, partials
+from holdfast.spark.operators.accumulator import Accumulator, Columns
+from holdfast.spark.operators.accumulators import accumulator, partials
 from holdfast.spark.operators.contract import Direct
 from holdfast.spark.operators.view import ViewColumn
 from holdfast.state.canonical import Ints, canonical_order, group_starts, same_as_next
 from holdfast.state.schema import BUCKET, HASH, single
 from holdfast.state.spine import Spine
+
+# What Spark says of aggregates, window functions and generators in a filter.
+_NOT_OF_A_ROW = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
 
 
 @dataclass(frozen=True)
@@ -217,18 +222,27 @@ def bind_folding(
 def direct_of(
     keys: BoundKeys, folding: Folding, columns: pa.Schema, others: Sequence[str] = ()
 ) -> Direct | None:
-    """How a task takes an aggregate's rows itself, if all it needs are columns of types that it knows."""
+    """How a task takes an aggregate's rows itself, if all it needs are columns of types that it knows.
+
+    Without keys one task would take all rows; Spark has them aggregated by all tasks before.
+    """
     kinds = {field.name: field.type for field in columns}
     needed = folding.columns_of(kinds)
-    if needed is None or not keys.hashable:
+    if needed is None or not keys.names or not keys.hashable:
         return None
     return Direct(keys.names, (tuple(dict.fromkeys([*keys.names, *needed, *others])),))
 
 
 def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:
     """The types that Spark gives to aggregate expressions."""
-    try:
+    with _explained(stage, df, name):
         return df.agg(*(f.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions))).schema
+
+
+@contextmanager
+def _explained(stage: str, df: DataFrame, name: str) -> Iterator[None]:
+    try:
+        yield
     except AnalysisException as error:
         raise PlanError(
             f"aggregate {name!r} cannot be computed: {error.getMessage() or error}",
@@ -238,7 +252,44 @@ def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.St
         ) from error
 
 
+def _check_row_wise(stage: str, df: DataFrame, name: str, aggregate: Aggregate) -> None:
+    """Refuse what is not an expression of single rows: Spark allows none of that in a filter."""
+    written = [sql for sql in (aggregate.expression, aggregate.by) if sql and sql.strip() != "*"]
+    with _explained(stage, df, name):
+        try:
+            _ = [df.where(f"({sql}) is null").schema for sql in written]
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith(_NOT_OF_A_ROW):
+                raise
+            raise PlanError(
+                f"aggregate {name!r} = {aggregate.sql()} is of an expression that looks at several rows, or makes several",
+                operation="bind",
+                stage=stage,
+                hint="Aggregate expressions of single rows. What another aggregate, a window function or a generator"
+                " gives comes from a stage, or a transform with explode, before this one.",
+            ) from error
+
+
+def _check_values(stage: str, df: DataFrame, name: str, aggregate: DistinctCount) -> None:
+    """Refuse values that are equal although their digests differ, or the other way round."""
+    with _explained(stage, df, name):
+        kinds = [field.dataType for field in df.select(*(f.expr(sql) for sql in aggregate.columns)).schema]
+    for sql, kind in zip(aggregate.columns, kinds, strict=True):
+        nested = isinstance(kind, t.ArrayType | t.StructType | t.MapType | t.VariantType)
+        if nested or (isinstance(kind, t.StringType) and kind != t.StringType()):
+            raise PlanError(
+                f"aggregate {name!r} counts {sql!r}, a {kind.simpleString()}, whose values cannot be told apart here",
+                operation="bind",
+                stage=stage,
+                hint="Count plain values: the fields of a struct, to_json(...) of what is nested,"
+                " collation_key(...) of text with a collation.",
+            )
+
+
 def _bind_one(stage: str, df: DataFrame, name: str, aggregate: Aggregate, ansi: bool) -> BoundAggregate:
+    _check_row_wise(stage, df, name, aggregate)
+    if isinstance(aggregate, DistinctCount):
+        _check_values(stage, df, name, aggregate)
     whole = _typed(stage, df, name, [aggregate.sql()])
     result = t.StructField(name, whole.fields[0].dataType, True)
     sql = partials(aggregate, isinstance(result.dataType, t.DecimalType))

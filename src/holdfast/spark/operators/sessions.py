@@ -29,7 +29,7 @@ from holdfast.protocols.watermark import Timing
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
 from holdfast.spark.operators import moving
-from holdfast.spark.operators.accumulators import Columns
+from holdfast.spark.operators.accumulator import Columns
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import TIME, Clock, Judged, as_timestamps
 from holdfast.spark.operators.folding import Folding, bind_folding
@@ -98,7 +98,8 @@ class SessionOperator:
         )
         group = [*self.clock.group, TIME, *self.keys.quoted]
         values = [*self.folding.columns, *self.clock.columns]
-        grouped = placed(hashed, shape.boundaries, shape.aggregate_first, group, values)
+        first = self.keys.aggregated_first(shape.aggregate_first)
+        grouped = placed(hashed, shape.boundaries, first, group, values)
         return grouped.select(
             f.col(HASH).alias(STATE_HASH),
             f.col(TIME).alias(START),

@@ -82,7 +82,7 @@ class WindowOperator:
         grouped = placed(
             hashed.withColumn(END, f.expr(last_end)),
             shape.boundaries,
-            shape.aggregate_first,
+            self.keys.aggregated_first(shape.aggregate_first),
             [*self.clock.group, END, *self.keys.quoted],
             [*self.folding.columns, *self.clock.columns],
             lambda rows: self._in_every_window(rows, times),
