@@ -13,6 +13,9 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from holdfast.core.errors import FencedError, SinkError
 
+# How a flow and its targets are started over; whoever knows the work directory names it instead of DIR.
+RESET = "`holdfast reset FLOW --work-dir DIR --targets`"
+
 
 @dataclass(frozen=True)
 class SinkRecord:
