@@ -313,7 +313,9 @@ def _is_own_class(kind: type) -> bool:
 
 
 def _type_name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    """A class of the user's without its module: a file that is run by itself has another than one that is imported."""
+    kind = type(value)
+    return kind.__qualname__ if _is_own_class(kind) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _name(function: object) -> str:
