@@ -35,7 +35,8 @@ def settle(
     told = []
     for name in own:
         before = recorded.get(_STAGE + name)
-        changed = _changed_code(before.code, stages[name].code) if before and known[name].head >= 0 else []
+        has_run = name in known and known[name].head >= 0
+        changed = _changed_code(before.code, stages[name].code) if before and has_run else []
         if changed:
             told.append(f"the code of stage {name!r} has changed ({', '.join(changed)})")
             record_event(tx, "code changed", told[-1], stage=name, generation=generation)
