@@ -53,7 +53,9 @@ def test_a_ledger_goes_with_its_schema_and_a_table_loses_rows_and_record(
     with psycopg.connect(postgres) as session:
         assert session.execute("select count(*) from s.out").fetchone() == (0,)
         assert session.execute("select count(*) from s.holdfast_sinks").fetchone() == (0,)
-        schemas = session.execute("select nspname from pg_namespace where nspname like 'holdfast_%'").fetchall()
+        schemas = session.execute(
+            "select nspname from pg_namespace where nspname like 'holdfast_%'"
+        ).fetchall()
     assert [name for (name,) in schemas if name != "holdfast_staging"] == []
     assert not work.exists()
     assert sink.open(FLOW, 0, 1) is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.flow.planner import plan
-from holdfast.interfaces.cli.shared import AsJson, FlowName, console, print_json, size
+from holdfast.interfaces.cli.shared import AsJson, FlowName, FlowWorkDir, console, print_json, size
 from holdfast.runtime.loader import load
 
 if TYPE_CHECKING:
@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 
 def reset(
     flow: FlowName,
-    work_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            envvar="HOLDFAST_WORK_DIR",
-            file_okay=False,
-            help="Where the flow keeps its state. [default: work/NAME]",
-        ),
-    ] = None,
+    work_dir: FlowWorkDir = None,
     targets: Annotated[
         bool, typer.Option("--targets", help="Remove what its sinks have published too, with their records.")
     ] = False,
