@@ -65,7 +65,7 @@ class Reset:
 
     def find(self) -> Found:
         """What there is; nothing is changed."""
-        sizes = [(path, removal.measured([path])) for path in self._paths()]
+        sizes = [(path, removal.measured(parts)) for path, parts in self._parts().items()]
         left = [(name, clearing.left(self._plan.name)) for name, clearing in self._clearings]
         return Found(
             tuple((path, size) for path, size in sizes if size.files),
@@ -90,8 +90,10 @@ class Reset:
             )
         for _, clearing in self._clearings:
             clearing.clear(self._plan.name)
-        for path in self._paths():
-            removal.remove(path)
+        for path, parts in self._parts().items():
+            for part in parts:
+                removal.remove(part)
+            removal.remove_if_empty(path)
         if ledger is not None:
             ledger.drop()
         for name in _LEDGER_FILES:
@@ -99,9 +101,22 @@ class Reset:
         removal.remove_if_empty(self._root)
         return found
 
-    def _paths(self) -> list[Path]:
-        copies = [Path(self._plan.replica).resolve() / DATA] if self._plan.replica else []
-        return [*(self._root / name for name in _DIRECTORIES), *copies]
+    def _parts(self) -> dict[Path, list[Path]]:
+        """What is to go, by the directory that it is in.
+
+        A replica may hold copies of other flows' files: those of ours have the names that are in the work directory, so
+        they go before these.
+        """
+        copies = self._copies(Path(self._plan.replica).resolve() / DATA) if self._plan.replica else {}
+        return {**copies, **{self._root / name: [self._root / name] for name in _DIRECTORIES}}
+
+    def _copies(self, home: Path) -> dict[Path, list[Path]]:
+        found: dict[Path, list[Path]] = {}
+        for attempt in (self._root / DATA).glob("*/*"):
+            copy = home / attempt.parent.name / attempt.name
+            if copy.exists():
+                found.setdefault(copy.parent, []).append(copy)
+        return found
 
     def _place(self) -> str | None:
         """Where the ledger is; None where there is none, or none any more."""

@@ -27,12 +27,16 @@ from holdfast.sinks.table import TableSink
 ROWS = pa.table({"k": [1, 2]})
 
 
+# What is not the flow's, and the database, whose table has no rows.
+OTHERS = {"work/mine.txt", "out/mine.txt", "out.db", "copies/data/rows-1/of-another-flow/out.parquet"}
+
+
 class Killed(BaseException):
     """The process ends here."""
 
 
 def planned(home: Path, name: str = "f") -> FlowPlan:
-    flow = hf.Flow(name)
+    flow = hf.Flow(name, survives="machine", replica=str(home / "copies"))
     rows = flow.source("in", hf.rows(ROWS))
     rows.to(hf.parquet(str(home / "out"))).to(hf.parquet(str(home / "single"), single_file=True))
     rows.to(hf.table(f"sqlite:///{home / 'out.db'}", "t", key="k")).to(hf.discard())
@@ -44,6 +48,9 @@ def lived(home: Path) -> FlowPlan:
     made, work = planned(home), home / "work"
     (work / "data" / "rows-1" / "a").mkdir(parents=True)
     pq.write_table(ROWS, work / "data" / "rows-1" / "a" / "out.parquet")
+    for copy in ("data/rows-1/a/out.parquet", "data/rows-1/of-another-flow/out.parquet"):
+        (home / "copies" / copy).parent.mkdir(parents=True)
+        (home / "copies" / copy).touch()
     (work / "logs").mkdir()
     (work / "mine.txt").write_text("not Holdfast's")
     (work / "ledger.db").touch()
@@ -82,7 +89,7 @@ def test_everything_of_the_flow_goes_and_nothing_else(tmp_path: Path) -> None:
     assert [(left.rows, left.epoch) for _, left in found.targets] == [(None, 1), (None, 1), (2, 1)]
     assert all(left.files and left.bytes for _, left in found.targets[:2])
     assert Reset(made, tmp_path / "work", targets=True).carry_out() == found
-    assert names(tmp_path) == {"work/mine.txt", "out/mine.txt", "out.db"}
+    assert names(tmp_path) == OTHERS
     assert rows_of(tmp_path) == (0, 0)
     again = Reset(made, tmp_path / "work", targets=True).carry_out()
     assert (again.directories, again.ledger, again.targets) == ((), None, ())
@@ -131,7 +138,7 @@ def test_a_reset_that_is_cut_off_anywhere_lets_no_run_begin_and_is_finished_by_t
         Reset(made, home / "work", targets=False).carry_out()
         if not (home / "work" / "ledger.db").exists() and last > 1:
             Reset(made, home / "work", targets=True).carry_out()
-        assert names(home) == {"work/mine.txt", "out/mine.txt", "out.db"}, last
+        assert names(home) == OTHERS, last
         assert rows_of(home) == (0, 0)
     assert last > 10
 

@@ -55,9 +55,10 @@ def reset(
 
 
 def _ask(found: Found) -> None:
+    """On stderr: stdout may be read by a program."""
     for line in lines(found, removed=False):
-        console().print(line)
-    typer.confirm("Remove all of it?", abort=True)
+        typer.echo(line, err=True)
+    typer.confirm("Remove all of it?", abort=True, err=True)
 
 
 def lines(found: Found, *, removed: bool) -> Iterator[str]:
