@@ -16,6 +16,9 @@ from holdfast.protocols.definitions import Known, Target, check_sinks, check_sta
 
 _STAGE, _SINK = "stage:", "sink:"
 
+# The event of a change in the user's code of a stage that has run.
+CODE_CHANGED = "code changed"
+
 
 def settle(
     tx: Connection,
@@ -39,7 +42,7 @@ def settle(
         changed = _changed_code(before.code, stages[name].code) if before and has_run else []
         if changed:
             told.append(f"the code of stage {name!r} has changed ({', '.join(changed)})")
-            record_event(tx, "code changed", told[-1], stage=name, generation=generation)
+            record_event(tx, CODE_CHANGED, told[-1], stage=name, generation=generation)
         _write(tx, _STAGE + name, dict(stages[name].parts), dict(stages[name].code))
     for name, sink in sinks.items():
         if sink.stage in own:
