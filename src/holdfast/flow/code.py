@@ -92,7 +92,10 @@ class _Walk:
 
     def _container(self, value: _Container, label: str, depth: int) -> str:
         def texts(items: Iterable[object]) -> list[str]:
-            return [self._text(item, label, depth + 1) for item in items]
+            # Lists of a million numbers are not unheard of: what is plain is not looked at any further.
+            return [
+                repr(item) if type(item) in _PLAIN else self._text(item, label, depth + 1) for item in items
+            ]
 
         self._inside.add(id(value))
         try:
