@@ -92,7 +92,10 @@ class _Walk:
 
     def _container(self, value: _Container, label: str, depth: int) -> str:
         def texts(items: Iterable[object]) -> list[str]:
-            return [self._text(item, label, depth + 1) for item in items]
+            # Lists of a million numbers are not unheard of: what is plain is not looked at any further.
+            return [
+                repr(item) if type(item) in _PLAIN else self._text(item, label, depth + 1) for item in items
+            ]
 
         self._inside.add(id(value))
         try:
@@ -313,7 +316,9 @@ def _is_own_class(kind: type) -> bool:
 
 
 def _type_name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    """A class of the user's without its module: a file that is run by itself has another than one that is imported."""
+    kind = type(value)
+    return kind.__qualname__ if _is_own_class(kind) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _name(function: object) -> str:

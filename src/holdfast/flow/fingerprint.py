@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast.flow import nodes
 from holdfast.flow.code import digest, pieces_of
 from holdfast.flow.nodes import Stateful
 from holdfast.flow.own import inner_function
 from holdfast.flow.prefixes import Prefix, describe_prefix, functions
+
+# Fingerprints of other versions are of something else: they tell nothing about those of this one.
+_VERSION = "2."
+
+
+def fingerprint_of(text: str, code: Mapping[str, str]) -> str:
+    """A short name that changes when a description or a piece of code does."""
+    return f"{_VERSION}{digest(f'{text} {sorted(code.items())}')}"
+
+
+def is_other_code(recorded: str, now: str) -> bool:
+    """Whether what was recorded was surely made by other code; what an older Holdfast recorded may have been the same."""
+    return recorded != now and recorded.startswith(_VERSION)
 
 
 def operator_text(operator: Stateful | None) -> str:

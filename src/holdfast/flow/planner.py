@@ -11,10 +11,9 @@ from functools import cached_property
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import cycles, guarantee, nodes, updates
-from holdfast.flow.code import digest
 from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
-from holdfast.flow.fingerprint import code_of, operator_text
+from holdfast.flow.fingerprint import code_of, fingerprint_of, operator_text
 from holdfast.flow.flow import OLDEST, OUT, QUARANTINE, FlowDescription
 from holdfast.flow.nodes import Node, Stateful
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
@@ -106,7 +105,7 @@ class StageSpec:
 
     def fingerprint(self) -> str:
         """Changes when the stage's description does, or its functions, or anything of the user's that these reach."""
-        return digest(f"{_describe_stage(self)} {sorted(self.code().items())}")
+        return fingerprint_of(_describe_stage(self), self.code())
 
     def code(self) -> dict[str, str]:
         """The user's code in it: digests, by what a person calls each piece."""

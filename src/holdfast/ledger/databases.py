@@ -87,6 +87,10 @@ class Database(Protocol):
         """Let go of it."""
         ...
 
+    def drop(self) -> None:
+        """Let go of it, and remove it."""
+        ...
+
 
 def database_of(location: Location, *, writer: bool = True) -> Database:
     """The database of a ledger. For one who only looks, nothing is made, and an outage is told at once."""

@@ -16,6 +16,9 @@ from holdfast.protocols.definitions import Known, Target, check_sinks, check_sta
 
 _STAGE, _SINK = "stage:", "sink:"
 
+# The event of a change in the user's code of a stage that has run.
+CODE_CHANGED = "code changed"
+
 
 def settle(
     tx: Connection,
@@ -35,10 +38,11 @@ def settle(
     told = []
     for name in own:
         before = recorded.get(_STAGE + name)
-        changed = _changed_code(before.code, stages[name].code) if before and known[name].head >= 0 else []
+        has_run = name in known and known[name].head >= 0
+        changed = _changed_code(before.code, stages[name].code) if before and has_run else []
         if changed:
             told.append(f"the code of stage {name!r} has changed ({', '.join(changed)})")
-            record_event(tx, "code changed", told[-1], stage=name, generation=generation)
+            record_event(tx, CODE_CHANGED, told[-1], stage=name, generation=generation)
         _write(tx, _STAGE + name, dict(stages[name].parts), dict(stages[name].code))
     for name, sink in sinks.items():
         if sink.stage in own:

@@ -20,14 +20,15 @@ from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger import location as locations
 from holdfast.ledger import schema
 from holdfast.ledger.databases import Database, Watch, database_of, translated
-from holdfast.ledger.location import FILE_NAME, InFile, Location
+from holdfast.ledger.location import FILE_NAME, RESET_NAME, InFile, Location
 from holdfast.ledger.process import Process
 
 
 class Ledger:
     """One flow's ledger."""
 
-    def __init__(self, work_dir: Path, location: Location | None = None) -> None:
+    def __init__(self, work_dir: Path, location: Location | None = None, *, resetting: bool = False) -> None:
+        _refuse_half_reset(work_dir, resetting)
         location = location or locations.found(work_dir)
         self._database: Database = database_of(location)
         self._listeners: list[Callable[[], None]] = []
@@ -62,6 +63,11 @@ class Ledger:
         """Let go of it."""
         with translated(self._database, "close"):
             self._database.close()
+
+    def drop(self) -> None:
+        """Remove it, with all that it knows."""
+        with translated(self._database, "drop"):
+            self._database.drop()
 
     def free(self, holders: Sequence[Process]) -> bool:
         """End what may stand in the way of writers, given the flow's living processes; whether there was anything."""
@@ -176,6 +182,16 @@ def record_event(
     newest = int(seq[0]) if seq else 0
     if newest % 1000 == 0:
         tx.execute(sa.delete(schema.events).where(schema.events.c.seq <= newest - limits.EVENTS_MAX))
+
+
+def _refuse_half_reset(work_dir: Path, resetting: bool) -> None:
+    """Some of what the ledger names may be gone already; a run would take that for a loss."""
+    if not resetting and (work_dir / RESET_NAME).exists():
+        raise LedgerError(
+            f"a reset of {work_dir} was begun and has not ended",
+            operation="open",
+            hint="Run `holdfast reset` again: it goes on where it stopped.",
+        )
 
 
 def _not_ours(work_dir: Path, why: str) -> LedgerError:

@@ -22,6 +22,9 @@ from holdfast.core.errors import LedgerError
 FILE_NAME = "ledger.db"
 POINTER_NAME = "ledger.json"
 
+# There while a reset removes what is in a work directory.
+RESET_NAME = "reset.json"
+
 # Where the password is looked for; libpq looks on in PGPASSWORD and in its password file.
 PASSWORD_VARIABLE = "HOLDFAST_LEDGER_PASSWORD"
 

@@ -168,6 +168,13 @@ class Postgres:
         """Let go of all connections."""
         self._engine.dispose()
 
+    def drop(self) -> None:
+        """Remove the schema, which is this work directory's alone."""
+        with self.writing() as tx:
+            self._refuse_other_owner(tx)
+            tx.execute(sa.schema.DropSchema(self._location.schema, cascade=True, if_exists=True))
+        self.close()
+
     @contextmanager
     def _begun(
         self, engine: Engine, first: sa.TextClause | None = None, values: Mapping[str, object] | None = None

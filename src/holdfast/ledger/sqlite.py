@@ -106,6 +106,12 @@ class Sqlite:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         self._engine.dispose()
 
+    def drop(self) -> None:
+        """Remove the file last: as long as it is there, the others belong to it."""
+        self.close()
+        for suffix in ("-wal", "-shm", ""):
+            self._file.with_name(f"{self._file.name}{suffix}").unlink(missing_ok=True)
+
 
 class SqliteWatch:
     """Looks at the number that SQLite changes with every commit of another connection: no table is read."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import HoldfastError, StorageError
 from holdfast.core.json import Json
+from holdfast.flow.fingerprint import is_other_code
 from holdfast.flow.policies import Resume
 from holdfast.flow.prefixes import Input
 from holdfast.ledger import epochs, files
@@ -279,7 +280,7 @@ class _StageReplay:
             manifest = epochs.manifest_of(tx, self._row, epoch)
         if plan is None or manifest is None:
             raise self._hopeless(epoch, "its plan is older than the history that the ledger keeps")
-        if plan["fingerprint"] != self._stage.fingerprint:
+        if is_other_code(plan["fingerprint"], self._stage.fingerprint):
             raise self._hopeless(
                 epoch,
                 "it was made by other code",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from holdfast.core.errors import HoldfastError, SinkError
+from holdfast.core.errors import FencedError, HoldfastError, SinkError
 from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.branches import is_shared
@@ -21,7 +21,7 @@ from holdfast.ledger.substreams import report_of_sink
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.healing import until_healed
 from holdfast.runtime.repair import repair
-from holdfast.sinks.contract import Sink, SinkRecord
+from holdfast.sinks.contract import RESET, Sink, SinkRecord
 from holdfast.state.run import LostFileError
 from holdfast.storage.checksums import fault_at_first
 
@@ -44,9 +44,7 @@ class SinkLoop:
             position = ledger_inputs.processed(tx, self._consumer, self._input)
             start = start_of(tx, self._spec.name)
         generation = self._rt.generation
-        record = until_healed(
-            lambda: self._sink.open(self._rt.plan.name, row.branch, generation, position), self._rt.stopping
-        )
+        record = self._open_target(row.branch, generation, position)
         last = record.epoch if record else None
         if last is not None and last > row.head:
             raise self._stop(f"holds epoch {last}, but the ledger knows only {row.head}", "ahead of", last)
@@ -57,6 +55,31 @@ class SinkLoop:
         if record and record.branch != row.branch:
             self._follow(row, record, position)
         self._opened = generation, row.branch
+
+    def _open_target(self, branch: int, generation: int, position: int) -> SinkRecord | None:
+        """What the target holds last. One that was opened by a newer generation than ours, which is the ledger's newest, was
+        so by a flow of this name in another work directory, or in this one before it was removed.
+        """
+        try:
+            return until_healed(
+                lambda: self._sink.open(self._rt.plan.name, branch, generation, position), self._rt.stopping
+            )
+        except FencedError as error:
+            self._rt.ledger.refuse_deposed(generation)
+            raise SinkError(
+                f"the target of sink {self._spec.name!r} has the record of an earlier life of this flow: {error.message}",
+                operation="open sink",
+                stage=self._spec.stage,
+                hint=f"Bring the work directory of that life back, or name another target. To start over, {self._reset}"
+                " removes the target's record and what was published.",
+            ) from error
+        except SinkError as error:
+            error.hint = (error.hint or "").replace(RESET, self._reset) or None
+            raise
+
+    @property
+    def _reset(self) -> str:
+        return RESET.replace("DIR", str(self._rt.root))
 
     def _follow(self, row: StageRow, record: SinkRecord, position: int) -> None:
         """A target of an older branch must hold only what the branch shares; what it holds is not offered again."""
@@ -127,6 +150,6 @@ class SinkLoop:
             stage=self._spec.stage,
             epoch=epoch,
             hint="Was the work directory, or the target, replaced or set back? Bring the matching one back, or"
-            " start with a new target and a new work directory. After `holdfast snapshot restore --new-targets`, name"
+            f" start over with {self._reset}. After `holdfast snapshot restore --new-targets`, name"
             " another target for this sink.",
         )

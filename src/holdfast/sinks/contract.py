@@ -13,6 +13,9 @@ from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from holdfast.core.errors import FencedError, SinkError
 
+# How a flow and its targets are started over; whoever knows the work directory names it instead of DIR.
+RESET = "`holdfast reset FLOW --work-dir DIR --targets`"
+
 
 @dataclass(frozen=True)
 class SinkRecord:
@@ -161,7 +164,7 @@ def _admit_first(new: SinkRecord, start: int) -> Literal["publish"]:
     raise _refused(
         new,
         f"the target holds nothing yet and waits for epoch {start}, not for epoch {new.epoch}",
-        "If rows were published before, the target was emptied or replaced: restore it, or start the flow anew.",
+        f"If rows were published before, the target was emptied or replaced: restore it, or start over with {RESET}.",
     )
 
 
@@ -170,7 +173,7 @@ def _not_the_successor(last: SinkRecord, new: SinkRecord) -> SinkError:
         return _refused(
             new,
             f"the target ends at epoch {last.epoch}, so epoch {new.epoch} would leave a gap",
-            "The target is behind the ledger: restore it, or start the flow anew with an empty one.",
+            f"The target is behind the ledger: restore it, or start over with {RESET}.",
         )
     if new.branch != last.branch:
         return _refused(
@@ -188,7 +191,7 @@ def _not_the_successor(last: SinkRecord, new: SinkRecord) -> SinkError:
     return _refused(
         new,
         f"the target is ahead, at epoch {last.epoch}; an older epoch is not skipped by its number alone",
-        "Was the ledger set back? Restore the newer one, or start the flow anew with an empty target.",
+        f"Was the ledger set back? Restore the newer one, or start over with {RESET}.",
     )
 
 

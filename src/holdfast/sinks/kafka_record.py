@@ -81,7 +81,8 @@ def fenced(by: Held, generation: int, where: str) -> FencedError:
     """The error for an opening that was replaced."""
     newer = by.generation > generation
     who = f"generation {by.generation}" if newer else "another opening of the same generation"
-    return FencedError(f"generation {generation} was fenced in {where} by {who}", operation="fence")
+    told = f", which has published up to epoch {by.last.epoch}" if by.last else ""
+    return FencedError(f"generation {generation} was fenced in {where} by {who}{told}", operation="fence")
 
 
 class Records:

@@ -222,8 +222,9 @@ class LakeSink(Generic[T, S]):
     def _fenced(self, by: Held, opening: _Opening) -> FencedError:
         newer = by.claim_generation > opening.generation
         who = f"generation {by.claim_generation}" if newer else "another opening of the same generation"
+        told = f", which has published up to epoch {by.last.epoch}" if by.last else ""
         return FencedError(
-            f"generation {opening.generation} was fenced in {self._table} by {who}", operation="fence"
+            f"generation {opening.generation} was fenced in {self._table} by {who}{told}", operation="fence"
         )
 
     def _contended(self, operation: str) -> SinkError:

@@ -43,7 +43,7 @@ import pyarrow.parquet as pq
 from holdfast.core import crashpoints
 from holdfast.core.errors import FencedError, HoldfastError, PlanError, SinkError, StorageError
 from holdfast.core.ids import epoch_name, new_attempt_id
-from holdfast.sinks.contract import SinkRecord, admit, opened_for, other_flow
+from holdfast.sinks.contract import RESET, SinkRecord, admit, opened_for, other_flow
 from holdfast.sinks.reading import has_rows
 from holdfast.storage import atomic
 
@@ -90,7 +90,7 @@ class ParquetSink:
                 f"{self.path} cannot be a target", operation="open", hint="Name a directory in it."
             )
         self._single_file = single_file
-        self._hidden = self.path.parent / f".{self.path.name}.holdfast"
+        self.hidden = self.path.parent / f".{self.path.name}.holdfast"
         self._opening: _Opening | None = None
 
     @property
@@ -102,7 +102,7 @@ class ParquetSink:
         """Fence every older generation in the target, then say what is the last record found there."""
         self._opening = None
         self._refuse_unless_ours(flow, generation)
-        claim = self._hidden / f"gen-{epoch_name(generation)}-{new_attempt_id()}"
+        claim = self.hidden / f"gen-{epoch_name(generation)}-{new_attempt_id()}"
         with self._explained("open", generation):
             atomic.make_dirs(claim)
         with self._explained("open", generation, claim):
@@ -138,6 +138,17 @@ class ParquetSink:
         """Let go of the target; the record stays in it."""
         self._opening = None
 
+    def last_of(self, flow: str) -> int | None:
+        """The last epoch that a flow has published here; an error if the target is another flow's."""
+        found = self._found()
+        if found and found.flow != flow:
+            raise other_flow(found.flow, flow)
+        return found.last.epoch if found and found.last else None
+
+    def epochs(self) -> list[Path]:
+        """What was published, each epoch a directory or a file."""
+        return [self.path / name for name in sorted(_names(self.path)) if _EPOCH.fullmatch(name)]
+
     def newest_generation(self) -> int | None:
         """The newest generation that left a trace in the target: one that takes over must be above it."""
         return self._newest_generation(self._found())
@@ -149,9 +160,8 @@ class ParquetSink:
 
     def _refuse_unless_ours(self, flow: str, generation: int) -> None:
         """Stop before anything is changed, so that a mistake fences nobody."""
+        self.last_of(flow)
         found = self._found()
-        if found and found.flow != flow:
-            raise other_flow(found.flow, flow)
         newest = self._newest_generation(found)
         if newest is not None and newest > generation:
             raise self._fenced_by(newest, generation)
@@ -159,8 +169,8 @@ class ParquetSink:
             raise SinkError(
                 f"{self.path} is gone, although it was published up to epoch {found.last.epoch}",
                 operation="open",
-                hint=f"Restore it; or create it empty to go on after that epoch; or, to start anew, also "
-                f"remove {self._hidden}.",
+                hint=f"Restore it; or create it empty to go on after that epoch. To start over, {RESET} removes the record "
+                f"of it too, {self.hidden}.",
             )
 
     def _fence(self, claim: Path, generation: int) -> list[Path]:
@@ -173,13 +183,13 @@ class ParquetSink:
         fenced = [_renamed_away(path) if kind == "gen" else path for path, kind, _ in others]
         for path in fenced:
             _void_staging(path)
-        atomic.fsync_dir(self._hidden)
+        atomic.fsync_dir(self.hidden)
         return fenced
 
     def _claims(self) -> list[tuple[Path, str, int]]:
         """All openings that left a trace: where, whether fenced, and of which generation."""
-        matches = [match for name in _names(self._hidden) if (match := _CLAIM.fullmatch(name))]
-        return [(self._hidden / match[0], match[1], int(match[2])) for match in matches]
+        matches = [match for name in _names(self.hidden) if (match := _CLAIM.fullmatch(name))]
+        return [(self.hidden / match[0], match[1], int(match[2])) for match in matches]
 
     def _found(self) -> _Held | None:
         """What the target holds last, by its own records and by its newest epoch."""
@@ -242,14 +252,18 @@ class ParquetSink:
         if self._claims() and newest is not None:
             return self._fenced_by(newest, generation)
         return SinkError(
-            f"{self._hidden} is gone, and with it the record of what was published",
+            f"{self.hidden} is gone, and with it the record of what was published",
             operation="publish",
             hint="Start the flow again: the record is then found in the published epochs.",
         )
 
     def _fenced_by(self, newest: int, generation: int) -> FencedError:
         by = f"generation {newest}" if newest > generation else "another opening of the same generation"
-        return FencedError(f"generation {generation} was fenced in {self.path} by {by}", operation="fence")
+        last = self._found()
+        told = f", which has published up to epoch {last.epoch}" if last and last.last else ""
+        return FencedError(
+            f"generation {generation} was fenced in {self.path} by {by}{told}", operation="fence"
+        )
 
 
 def _refuse_hidden(schema: pa.Schema) -> None:

@@ -24,7 +24,7 @@ from holdfast.core import crashpoints
 from holdfast.core.errors import PlanError, SinkError
 from holdfast.core.ids import new_attempt_id
 from holdfast.sinks import reading, table_record
-from holdfast.sinks.contract import SinkRecord, admit, opened_for
+from holdfast.sinks.contract import RESET, SinkRecord, admit, opened_for
 from holdfast.sinks.database import Column, Database, Epoch
 from holdfast.sinks.databases import database_of
 from holdfast.sinks.table_record import Claim
@@ -160,7 +160,7 @@ class TableSink:
             raise SinkError(
                 f"{self} is gone, although it was published up to epoch {last.epoch}",
                 operation="open",
-                hint=f"Restore it; or, to start anew, also delete its row in {table_record.NAME}.",
+                hint=f"Restore it; or start over with {RESET}, which also deletes its row in {table_record.NAME}.",
             )
         else:
             self._table.create(tx)

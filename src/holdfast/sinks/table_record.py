@@ -113,4 +113,7 @@ def fenced(by: Held, claim: Claim, where: str) -> FencedError:
     """The error for an opening that was replaced."""
     newer = by.claim_generation > claim.generation
     who = f"generation {by.claim_generation}" if newer else "another opening of the same generation"
-    return FencedError(f"generation {claim.generation} was fenced in {where} by {who}", operation="fence")
+    told = f", which has published up to epoch {by.last.epoch}" if by.last else ""
+    return FencedError(
+        f"generation {claim.generation} was fenced in {where} by {who}{told}", operation="fence"
+    )

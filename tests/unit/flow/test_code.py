@@ -72,22 +72,31 @@ rows = rows.transform(lazy).transform(lambda df: df)
 rows.stateful(hf.each_key(add, by=["v"]), by=["v"], state="n long", output="v long").named("own").to(hf.discard())
 """
 
-PRINT = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-import flow_file
-from holdfast.flow.planner import plan
-[stage] = plan(flow_file.flow).stages
-print(json.dumps([stage.fingerprint(), stage.code()]))
+SHOWN = """
+def shown():
+    import json
+    from holdfast.flow.planner import plan
+    [stage] = plan(flow).stages
+    print(json.dumps([stage.fingerprint(), stage.code()]))
+
+if __name__ == "__main__":
+    shown()
 """
 
 
-def code_in_a_new_process(home: Path, seed: str) -> tuple[str, dict[str, str]]:
+def code_in_a_new_process(home: Path, seed: str, *, imported: bool = True) -> tuple[str, dict[str, str]]:
+    file = home / "flow_file.py"
+    file.write_text(file.read_text() + SHOWN)
+    way = ["-c", "import flow_file; flow_file.shown()"] if imported else [str(file)]
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPYCACHEPREFIX": str(home / "pyc")}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRINT, str(home)],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-W", "error", *way],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     fingerprint, code = json.loads(done.stdout)
     return fingerprint, code
@@ -104,9 +113,9 @@ def written(home: Path, **edits: tuple[str, str]) -> Path:
     return home
 
 
-def test_code_is_the_same_in_every_process_and_after_a_move(tmp_path: Path) -> None:
+def test_code_is_the_same_in_every_process_imported_or_run_and_after_a_move(tmp_path: Path) -> None:
     first = code_in_a_new_process(written(tmp_path / "one"), "1")
-    assert code_in_a_new_process(written(tmp_path / "two"), "2") == first
+    assert code_in_a_new_process(written(tmp_path / "two"), "2", imported=False) == first
     assert {name.partition(": ")[2] for name in first[1] if name.startswith("transform `clean`")} >= {
         "helper `g`", "helper `inner`", "global `FACTOR`", "global `LIMIT`", "global `NAMES`", "default `least`",
     }  # fmt: skip

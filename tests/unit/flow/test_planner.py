@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
+from holdfast.flow.fingerprint import is_other_code
 from holdfast.flow.planner import plan
 from holdfast.flow.prefixes import Apply, Concat, Read
 
@@ -130,3 +131,12 @@ def test_the_public_names_are_these() -> None:
         "gap", "upstream_backup", "passive_standby", "active_standby", "strong_production", "no_sync",
     }  # fmt: skip
     assert all(hasattr(hf, name) for name in hf.__all__)
+
+
+def test_only_what_this_version_recorded_can_be_told_to_be_other_code() -> None:
+    flow = hf.Flow("f")
+    source(flow).to(hf.discard())
+    now = plan(flow).stages[0].fingerprint()
+    assert not is_other_code(now, now)
+    assert is_other_code(f"{now[:-1]}x", now)
+    assert not is_other_code("0123456789abcdef-00000000-ansi", now)

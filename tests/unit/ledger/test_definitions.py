@@ -25,7 +25,9 @@ def rows(flow: hf.Flow, name: str = "in") -> Stream:
     return flow.source(name, hf.rows(pa.table({"k": [1], "v": [1]})))
 
 
-def run(home: Path, build: Build, *, committed: bool = True, record: bool = True) -> list[str]:
+def run(
+    home: Path, build: Build, *, committed: bool = True, record: bool = True, register: bool = True
+) -> list[str]:
     """Register a flow as a run does, without Spark; what its sinks publish to goes by their names' order."""
     made = hf.Flow("f")
     build(made)
@@ -40,7 +42,7 @@ def run(home: Path, build: Build, *, committed: bool = True, record: bool = True
             told = definitions.settle(tx, generation, list(found), found, targets)
             if not record:
                 tx.execute(sa.delete(schema.definitions))
-        for stage in planned.stages:
+        for stage in planned.stages if register else ():
             stages.register(ledger, generation, stage.name, states[stage.name], [i.id for i in stage.inputs])
         if committed:
             with ledger.write(generation) as tx:
@@ -145,6 +147,11 @@ def test_a_stage_that_never_committed_may_become_another(tmp_path: Path) -> None
         )
         == []
     )
+
+
+def test_a_run_that_ended_before_its_stages_were_registered_is_begun_again(tmp_path: Path) -> None:
+    run(tmp_path, totals, committed=False, register=False)
+    assert run(tmp_path, totals) == []
 
 
 def test_a_ledger_without_definitions_is_taken_over_once(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from holdfast.interfaces.cli import (
     explain,
     failover,
     failure,
+    reset,
     run,
     scrub,
     snapshot,
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("explain")(explain.explain)
+app.command("reset")(reset.reset)
 app.command("status")(status.status)
 app.command("workers")(workers.workers)
 app.command("failover")(failover.failover)

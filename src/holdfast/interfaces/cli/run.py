@@ -8,22 +8,14 @@ from typing import Annotated
 import typer
 
 from holdfast.interfaces.cli.progress import view_for
-from holdfast.interfaces.cli.shared import FlowName, console
+from holdfast.interfaces.cli.shared import FlowName, FlowWorkDir, console
 from holdfast.runtime.supervisor import SupervisorOptions, planned, supervise
 from holdfast.runtime.worker_spec import WorkerSpec
 
 
 def run(
     flow: FlowName,
-    work_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            envvar="HOLDFAST_WORK_DIR",
-            file_okay=False,
-            help="Where the flow keeps its state. [default: work/NAME]",
-        ),
-    ] = None,
+    work_dir: FlowWorkDir = None,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when all that the sources hold has gone through.")
     ] = False,

@@ -36,6 +36,15 @@ FlowName = Annotated[str, typer.Argument(metavar="FLOW", help="path.py, path.py:
 StageName = Annotated[
     str, typer.Argument(metavar="STAGE", help="The stage's name.", autocompletion=complete_stage)
 ]
+FlowWorkDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        envvar="HOLDFAST_WORK_DIR",
+        file_okay=False,
+        help="Where the flow keeps its state. [default: work/NAME]",
+    ),
+]
 WorkDir = Annotated[
     Path | None,
     typer.Option(
