@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import LedgerError
@@ -23,19 +23,28 @@ HOLDFAST = Path(sys.executable).with_name("holdfast")
 class Guard:
     """`holdfast run` on a stand's home."""
 
-    def __init__(self, stand: Stand, policies: str, *options: str, crash: str = "") -> None:
+    def __init__(
+        self,
+        stand: Stand,
+        policies: str,
+        *options: str,
+        crash: str = "",
+        quiet: bool = True,
+        command: Sequence[str] = (str(HOLDFAST),),
+    ) -> None:
         self.stand = stand
         self.root = stand.home / "work"
         self._policies = policies
-        self._options = options
+        self._options = (*options, *(["--quiet"] if quiet else []))
+        self._command = command  # what goes before `run`
         self.process = self._start(crash)
 
     def _start(self, crash: str = "") -> subprocess.Popen[str]:
         paths = os.pathsep.join([str(FLOW.parent), os.environ.get("PYTHONPATH", "")])
         return subprocess.Popen(
             [
-                *(str(HOLDFAST), "run", str(FLOW), "--work-dir", str(self.root)),
-                *("--master", "local[2]", "--quiet", *self._options),
+                *(*self._command, "run", str(FLOW), "--work-dir", str(self.root)),
+                *("--master", "local[2]", *self._options),
             ],
             env={
                 **os.environ,

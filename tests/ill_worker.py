@@ -73,6 +73,8 @@ def obey() -> None:
     """In a worker of a flow: wait for orders beside its work."""
     directory, worker = os.environ.get("ILL_DIR"), os.environ.get(WORKER_VARIABLE)
     if directory and worker:
+        if os.environ.get("ILL_NATIVE"):
+            _raise_from_outside(Path(directory).parent / "work", worker)
         threading.Thread(target=wait_for_orders, args=(Path(directory), worker), daemon=True).start()
 
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,13 @@ import ill_worker
 from holdfast.core import limits
 from holdfast.ledger.groups import WorkerRow
 from holdfast.ledger.process import Process
-from holdfast.protocols import detector
-from holdfast.protocols.detector import Accounts, Belief, Evidence, Terms, Verdict
+from holdfast.protocols.detector import Terms
 from holdfast.protocols.stuck import OpenPlan
 from holdfast.protocols.supervision import ACTIVE
 from holdfast.runtime import evidence
 from holdfast.runtime.watching import Watching
 from load import be_nice, busy
+from planted_rules import gains_cpu_is_alive, wall_clock_only
 
 TERMS = Terms()
 WARM_S = 3.0
@@ -152,28 +151,6 @@ def test_who_is_stuck_is_found_though_its_lease_rises(ward: Ward, monkeypatch: p
     ward.fell_ill["waits"] = time.monotonic()
     ward.watch(60, enough=lambda: bool(ward.accused))
     assert "it is stuck: epoch 7 of totals has not moved" in ward.accused["waits"][1]
-
-
-def gains_cpu_is_alive(patch: pytest.MonkeyPatch) -> None:
-    real = detector.judge
-
-    def judge(belief: Belief | None, seen: Evidence, now_ms: int, terms: Terms) -> tuple[Belief, Verdict]:
-        after, verdict = real(belief, seen, now_ms, terms)
-        gained = seen.threads is not None and after.accounts.ran_ms > 0
-        return (replace(after, counted_ms=0.0, wall_ms=0.0), detector.FINE) if gained else (after, verdict)
-
-    patch.setattr(detector, "judge", judge)
-
-
-def wall_clock_only(patch: pytest.MonkeyPatch) -> None:
-    real = detector.accounts
-
-    def accounts(before: Accounts | None, seen: Evidence, now_ms: int) -> Accounts:
-        return replace(real(before, seen, now_ms), waited_ms=0.0)
-
-    patch.setattr(detector, "accounts", accounts)
-    patch.setattr(detector, "p99", lambda values: 0.0)
-    patch.setattr(limits, "LEASE_LOOK_MS_MAX", 1 << 40)
 
 
 @pytest.mark.timeout(120)

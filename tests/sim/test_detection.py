@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-from holdfast.core import limits
-from holdfast.protocols import detector
-from holdfast.protocols.detector import Accounts, Belief, Evidence, Terms, Verdict
+from planted_rules import gains_cpu_is_alive, no_bound_by_the_clock, stuck_without_the_jvm, wall_clock_only
 from sim import detection
 from sim.checker import Violation
 from sim.detection import ILLNESSES, LOADS, Host
@@ -30,40 +27,10 @@ def test_without_load_a_silence_is_found_after_about_a_lease(illness: str) -> No
     assert max(detection.run(seed, "idle", illness) for seed in SEEDS) <= 1_600
 
 
-def gains_cpu_is_alive(patch: pytest.MonkeyPatch) -> None:
-    real = detector.judge
-
-    def judge(belief: Belief | None, seen: Evidence, now_ms: int, terms: Terms) -> tuple[Belief, Verdict]:
-        after, verdict = real(belief, seen, now_ms, terms)
-        gained = seen.threads is not None and after.accounts.ran_ms > 0
-        return (replace(after, counted_ms=0.0, wall_ms=0.0), detector.FINE) if gained else (after, verdict)
-
-    patch.setattr(detector, "judge", judge)
-
-
 def lease_raised_by_native_code(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Host, "_is_held", lambda self, ill: False)
     real = Host.wants
     patch.setattr(Host, "wants", lambda self: real(self) or (self.is_ill and self.illness == "asleep"))
-
-
-def wall_clock_only(patch: pytest.MonkeyPatch) -> None:
-    real = detector.accounts
-
-    def accounts(before: Accounts | None, seen: Evidence, now_ms: int) -> Accounts:
-        return replace(real(before, seen, now_ms), waited_ms=0.0)
-
-    patch.setattr(detector, "accounts", accounts)
-    patch.setattr(detector, "p99", lambda values: 0.0)
-    patch.setattr(limits, "LEASE_LOOK_MS_MAX", 1 << 40)
-
-
-def no_bound_by_the_clock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(limits, "LEASE_WALL_MS_MAX", 1 << 40)
-
-
-def stuck_without_the_jvm(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(limits, "STUCK_CPU_SHARE", -1.0)
 
 
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
