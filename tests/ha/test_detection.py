@@ -1,6 +1,6 @@
 """The real judge and real processes: who is ill is found, who is only starved is left alone.
 
-Workers without Spark, so that it is short; `scripts/detection_matrix.py` does the same to a flow.
+Workers without Spark, so that it is short; `make matrix` does the same to a flow.
 """
 
 from __future__ import annotations

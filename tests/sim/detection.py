@@ -5,7 +5,7 @@ it; if its turns are long and rare, in one go. The lease's thread needs the inte
 hold in turn. What the judge may see of it is what the kernel would tell: time on a CPU, and waits when they are over.
 
 What it verifies: who is well is not accused; who is ill is, within the bound of its illness. What it does not: that the
-machine is like that, which `tests/ha/test_detection.py` and `scripts/detection_matrix.py` see to.
+machine is like that, which `tests/ha/test_detection.py` and `make matrix` see to.
 """
 
 from __future__ import annotations

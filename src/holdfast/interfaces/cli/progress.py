@@ -91,7 +91,7 @@ class Terminal(Quiet):
     def show(self, progress: Progress) -> None:
         """Draw the table anew, below what has happened."""
         for notice in progress.notices[self._told :]:
-            self._live.console.print(notice_line(notice), soft_wrap=True, markup=False)
+            self._live.console.print(notice_line(notice), soft_wrap=True, markup=False, highlight=False)
         self._told = len(progress.notices)
         self._live.update(live_table(progress))
 
@@ -146,7 +146,7 @@ class PlainLines(Lines):
 
     def notice(self, notice: Notice) -> None:
         """When, what, why."""
-        self._out.print(notice_line(notice), soft_wrap=True, markup=False)
+        self._out.print(notice_line(notice), soft_wrap=True, markup=False, highlight=False)
 
     def line(self, name: str, stage: StageProgress) -> None:
         """`name key=value ...`"""

@@ -55,7 +55,7 @@ def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
     for line in _snapshots(found["snapshots"]):
         out.print(line, soft_wrap=True)
     for one in found["failovers"]["newest"]:
-        out.print(failover_line(one), soft_wrap=True, markup=False)
+        out.print(failover_line(one), soft_wrap=True, markup=False, highlight=False)
     for event in found["events"]:
         out.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
 
@@ -81,7 +81,7 @@ def _refused(console: Console, source: str, refused: Json) -> None:
     if refused["items"]:
         console.print(f"source {source}: {refused['items']:,} files set aside", soft_wrap=True)
     for name, reason in refused["newest"].items():
-        console.print(f"  {name}: {reason}", soft_wrap=True, markup=False)
+        console.print(f"  {name}: {reason}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _stages(stages: Json) -> Table:

@@ -45,7 +45,7 @@ def workers(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
     out.print(shown)
     for group in found["groups"].values():
         for one in group["failovers"]:
-            out.print(failover_line(one), soft_wrap=True, markup=False)
+            out.print(failover_line(one), soft_wrap=True, markup=False, highlight=False)
 
 
 def _status(worker: dict[str, object]) -> str:
