@@ -58,7 +58,9 @@ def _behind(tx: Connection, name: str, processed: int) -> Lag:
     kind, _, rest = name.partition(":")
     if kind == "source":
         table = schema.source_items
-        return _counted(tx, table.c.rows, table.c.source == rest.partition("#")[0], table.c.ordinal >= processed)
+        return _counted(
+            tx, table.c.rows, table.c.source == rest.partition("#")[0], table.c.ordinal >= processed
+        )
     table, (stage, _, port) = schema.segments, rest.rpartition(".")
     return _counted(
         tx,

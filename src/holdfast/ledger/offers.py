@@ -30,7 +30,9 @@ class Offered:
 
     start: int
     stop: int  # where the input ends now
-    units: Sequence[Unit]  # consecutive, from the first position that holds rows; not all of them, if they are many
+    units: Sequence[
+        Unit
+    ]  # consecutive, from the first position that holds rows; not all of them, if they are many
 
     @property
     def empty_until(self) -> int:

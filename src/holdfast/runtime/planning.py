@@ -36,6 +36,7 @@ from holdfast.spark.bind import BoundStage
 from holdfast.spark.keys import even_boundaries
 from holdfast.spark.labels import labelling_of_stage
 
+
 @dataclass(frozen=True)
 class _Taken:
     """What an epoch takes of one input."""

@@ -370,7 +370,12 @@ class _Supervisor:
         poll.poll(limits.WATCH_MS)
 
     def _stop_workers(self) -> None:
-        """Tell every worker to stop, wait, and end those that do not, with all that the flow ever started."""
+        """Tell every worker to stop, wait, and end those that do not, with all that the flow ever started.
+
+        Once another supervisor has taken over, the workers are its own.
+        """
+        if holder.supervisor(self.ledger) != self.generation:
+            return
         children = {worker: watch.child for worker, watch in self.watching.watches.items() if watch.child}
         for worker, child in children.items():
             self.leftovers.leave(worker, None, child)
