@@ -62,8 +62,16 @@ class Cell:
 class Matrix:
     """One run of the flow under one load."""
 
-    def __init__(self, home: Path, load: str, rule: str | None, native: bool) -> None:
+    def __init__(
+        self,
+        home: Path,
+        load: str,
+        rule: str | None = None,
+        native: bool = False,
+        rehearsals: int = limits.REHEARSALS_TO_BE_WARM,
+    ) -> None:
         self.load = load
+        self.rehearsals = rehearsals  # of a standby, before anything befalls the primary
         self.stand = Stand(home)
         self.ill = home / "ill"
         self.ill.mkdir()
@@ -132,7 +140,7 @@ class Matrix:
     def settle(self) -> None:
         """Wait until somebody stands by who is warm, and epochs go on."""
         self.feed()
-        self.guard.wait_for_standby(limits.REHEARSALS_TO_BE_WARM)
+        self.guard.wait_for_standby(self.rehearsals)
         self.guard.wait_for_head(self.stand.head() + 1)
 
     def feed(self) -> None:

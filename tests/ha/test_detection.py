@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import ill_worker
+from detection_matrix import Matrix
 from holdfast.core import limits
 from holdfast.ledger.groups import WorkerRow
 from holdfast.ledger.process import Process
@@ -134,6 +135,19 @@ def test_beside_24_busy_processes_the_ill_are_found_and_the_starved_are_not_accu
         if ward.found_after_s(fault) > bound
     }
     assert not late
+
+
+@pytest.mark.timeout(600)
+def test_a_flow_beside_24_busy_processes_goes_on_and_its_stopped_primary_is_replaced(tmp_path: Path) -> None:
+    """Two cells of the matrix on a real flow, in one run."""
+    matrix = Matrix(tmp_path, "busy", rehearsals=1)
+    try:
+        cells = [matrix.healthy(20), matrix.replaced("stopped")]
+        assert all(cell.ok for cell in cells), "\n".join(map(str, cells))
+        status, said = matrix.guard.stop()
+        assert status == 0, said
+    finally:
+        matrix.guard.close()
 
 
 def _has_begun(ward: Ward, worker: str) -> bool:
