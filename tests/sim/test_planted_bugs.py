@@ -24,6 +24,7 @@ from sim.checker import Violation
 from sim.faults import ALL_KINDS
 from sim.model_ledger import ModelLedger
 from sim.real_ledger import RealLedger
+from sim.supervisor import Supervisor
 
 SEEDS_MAX = 1_500
 
@@ -118,7 +119,9 @@ def failed_reads_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def own_pauses_ignored(patch: pytest.MonkeyPatch) -> None:
+    """What a pause makes of an old look, the second look would put right."""
     patch.setattr(limits, "LEASE_LOOK_MS_MAX", 1 << 40)
+    patch.setattr(Supervisor, "_is_back", lambda self, action: False)
 
 
 def waits_for_a_cpu_ignored(patch: pytest.MonkeyPatch) -> None:
