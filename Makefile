@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint demo verify prove bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
+.PHONY: help venv services services-stop test test-all lint demo verify prove matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -46,6 +46,9 @@ verify: $(READY) ## kill -9 the example flow at every point, under every policy 
 
 prove: $(READY) ## is every planted bug found, and nothing that is right accused? (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m prove.prove
+
+matrix: $(READY) ## who is ill is replaced, who is starved is not: every load with every fault on a real flow (an hour)
+	@PYTHONPATH=tests $(BIN)/python tests/detection_matrix.py
 
 bench-state: $(READY) ## running aggregate against Spark's own state stores (JSON=FILE writes the figures)
 	@$(BIN)/holdfast bench state $(if $(JSON),--json $(JSON))

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import LedgerError
@@ -24,12 +24,20 @@ class Guard:
     """`holdfast run` on a stand's home."""
 
     def __init__(
-        self, stand: Stand, policies: str, *options: str, crash: str = "", flow: Path = FLOW
+        self,
+        stand: Stand,
+        policies: str,
+        *options: str,
+        crash: str = "",
+        quiet: bool = True,
+        command: Sequence[str] = (str(HOLDFAST),),
+        flow: Path = FLOW,
     ) -> None:
         self.stand = stand
         self.root = stand.home / "work"
         self._policies = policies
-        self._options = options
+        self._options = (*options, *(["--quiet"] if quiet else []))
+        self._command = command  # what goes before `run`
         self._flow = flow
         self.process = self._start(crash)
 
@@ -37,8 +45,8 @@ class Guard:
         paths = os.pathsep.join([str(FLOW.parent), os.environ.get("PYTHONPATH", "")])
         return subprocess.Popen(
             [
-                *(str(HOLDFAST), "run", str(self._flow), "--work-dir", str(self.root)),
-                *("--master", "local[2]", "--tasks", "2", "--quiet", *self._options),
+                *(*self._command, "run", str(self._flow), "--work-dir", str(self.root)),
+                *("--master", "local[2]", "--tasks", "2", *self._options),
             ],
             env={
                 **os.environ,

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import holdfast as hf
+import ill_worker
 from flow_under_fire import SCHEMA, build
 
 # By name, the policy of every stage that has not the default one.
@@ -34,3 +35,4 @@ def counting(home: Path) -> hf.Flow:
 _home = Path(os.environ.get("STAND_HOME", "stand"))
 _policies = os.environ.get("STAND_POLICIES", "warm")
 flow = counting(_home) if _policies == "gap" else build(_home, POLICIES[_policies])
+ill_worker.obey()

@@ -31,8 +31,8 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 def guarded(stand: Stand) -> Iterator[Guarded]:
     made: list[Guard] = []
 
-    def start(policies: str, *options: str, crash: str = "") -> Guard:
-        made.append(Guard(stand, policies, *options, crash=crash))
+    def start(policies: str, *options: str, crash: str = "", quiet: bool = True) -> Guard:
+        made.append(Guard(stand, policies, *options, crash=crash, quiet=quiet))
         return made[-1]
 
     yield start

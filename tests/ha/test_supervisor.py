@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from flow_under_fire import table
-from guard import HOLDFAST, Guarded
+from guard import HOLDFAST, Guard, Guarded
 from holdfast.core import limits
+from holdfast.core.json import Json
+from holdfast.ledger.process import Process
 from holdfast.ledger.roster import roster
+from holdfast.runtime.evidence import kin
 from stand import Stand
 
 SEED = 20261116
@@ -82,7 +86,7 @@ def test_neither_load_nor_an_outage_of_the_ledger_deposes_anybody(
     guarded: Guarded, stand: Stand, spark: SparkSession
 ) -> None:
     stand.feed(10)
-    guard = guarded("warm")
+    guard = guarded("warm", quiet=False)
     guard.wait_for_head(2)
     guard.wait_for_standby()
     with closing(sqlite3.connect(guard.root / "ledger.db", timeout=30, isolation_level=None)) as ledger:
@@ -101,9 +105,71 @@ def test_neither_load_nor_an_outage_of_the_ledger_deposes_anybody(
     assert "leads group main" in found.stdout
     assert "somebody asked for it" in promotions(stand)[1]
     guard.wait_until_all_is_out()
+    told = [
+        promotions(stand)[1],
+        *(holdfast(command, "--work-dir", guard.root) for command in ("status", "workers")),
+    ]
     status, said = guard.stop()
     assert status == 0, said
+    assert all(f" failover: main: {told[0]}" in " ".join(one.split()) for one in (said, *told[1:])), (
+        said,
+        told,
+    )
     stand.check(spark)
+
+
+def holdfast(*words: object) -> str:
+    """What a command says."""
+    command = [str(HOLDFAST), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@pytest.mark.timeout(600)
+def test_who_was_struck_off_ends_and_a_stop_leaves_no_process(guarded: Guarded, stand: Stand) -> None:
+    """A standby stands still for a while and comes back; another dies and leaves a JVM that was stopped."""
+    stand.feed(4)
+    guard = guarded("warm")
+    guard.wait_for_head(1)
+    guard.wait_for_standby()
+    first = standby(guard)
+    os.kill(guard.pid(first), signal.SIGSTOP)
+    guard.wait("its being struck off", lambda: first["worker"] not in names(guard))
+    os.kill(guard.pid(first), signal.SIGCONT)
+    guard.wait("its end", lambda: not kin(process_of(first), first["worker"]))
+
+    guard.wait("another standby", lambda: standby(guard)["status"] == "ready")
+    second = standby(guard)
+    jvm = next(pid for pid in kin(process_of(second), second["worker"]) if is_java(pid))
+    os.kill(jvm, signal.SIGSTOP)
+    os.kill(guard.pid(second), signal.SIGKILL)
+    guard.wait("its being struck off", lambda: second["worker"] not in names(guard))
+    workers = [
+        (process_of(one), one["worker"])
+        for one in [first, second, *guard.group()["workers"]]
+        if one["process"]
+    ]
+    status, said = guard.stop()
+    assert status == 0, said
+    assert [kin(process, worker) for process, worker in workers] == [[]] * len(workers)
+    assert stand.read("select worker from processes") == []
+
+
+def names(guard: Guard) -> list[str]:
+    return [worker["worker"] for worker in guard.group()["workers"]]
+
+
+def standby(guard: Guard) -> Json:
+    group = guard.group()
+    found: Json = next(w for w in group["workers"] if w["worker"] != group["primary"] and w["lives"])
+    return found
+
+
+def process_of(worker: Json) -> Process:
+    return Process(**worker["process"])
+
+
+def is_java(pid: int) -> bool:
+    return Path(f"/proc/{pid}/exe").resolve().name == "java"
 
 
 @pytest.mark.slow

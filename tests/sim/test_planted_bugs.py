@@ -25,6 +25,7 @@ from sim.faults import ALL_KINDS
 from sim.model_ledger import ModelLedger
 from sim.real_ledger import RealLedger
 from sim.store import Backlog, Offer
+from sim.supervisor import Supervisor
 from sim.worker import Worker
 from sim.world import Call
 
@@ -121,7 +122,9 @@ def failed_reads_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def own_pauses_ignored(patch: pytest.MonkeyPatch) -> None:
+    """What a pause makes of an old look, the second look would put right."""
     patch.setattr(limits, "LEASE_LOOK_MS_MAX", 1 << 40)
+    patch.setattr(Supervisor, "_is_back", lambda self, action: False)
 
 
 def waits_for_a_cpu_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -192,6 +192,7 @@ STATE_READ_TRIES_MAX = 5
 # A worker's lease runs out when it has not been raised for so long, in time in which the worker could have run; it is
 # raised so often in that time. The command line may choose another length.
 LEASE_MS_MAX = 1_000
+LEASE_MS_MIN = 200  # below it, two looks of the supervisor are all that would be between two raises
 LEASE_RAISES = 4
 
 # A lease that stands still for so long by the clock has run out, whatever kept its holder from running.

@@ -20,8 +20,10 @@ from holdfast.ledger import schema
 from holdfast.ledger.ledger import Ledger, record_event
 from holdfast.ledger.process import Process
 
-# The event of a primary's being replaced; its reason begins with the group, and a colon.
-FAILOVER = "failover"
+# Events that a person is told of: a primary was replaced, a member fenced off. The reason of the former begins with the
+# group, and a colon.
+FAILOVER, EXPELLED = "failover", "expelled"
+TOLD = (FAILOVER, EXPELLED)
 
 
 @dataclass(frozen=True)
@@ -306,7 +308,7 @@ def _assign(tx: Connection, row: GroupRow, primary: str, members: Collection[str
     tx.execute(sa.update(table).where(table.c.group == row.group).values(**values))
     survivors = {*members, primary} & {*row.members}
     _give_stages(tx, generation, row.stages, kept=row.generation if survivors else None)
-    record_event(tx, "promoted" if not stays else "expelled", reason, generation=generation)
+    record_event(tx, "promoted" if not stays else EXPELLED, reason, generation=generation)
     if row.primary is not None and not stays:
         record_event(tx, FAILOVER, f"{row.group}: {reason}", generation=generation)
     return generation

@@ -8,12 +8,13 @@ from pathlib import Path
 from holdfast.core.json import Json
 from holdfast.ledger.groups import GroupRow, WorkerRow, all_groups, all_workers
 from holdfast.ledger.ledger import reading
+from holdfast.ledger.status import failovers
 
 
 def roster(work_dir: Path) -> Json:
-    """By group: its stages, its generation, and its workers with their parts."""
+    """By group: its stages, its generation, its workers with their parts, and who was replaced lately, and why."""
     with reading(work_dir) as tx:
-        groups, workers = all_groups(tx), all_workers(tx)
+        groups, workers, replaced = all_groups(tx), all_workers(tx), failovers(tx)["newest"]
     return {
         "groups": {
             name: {
@@ -21,6 +22,7 @@ def roster(work_dir: Path) -> Json:
                 "generation": row.generation,
                 "primary": row.primary,
                 "workers": [_worker(row, worker) for worker in workers if worker.group == name],
+                "failovers": [one for one in replaced if one["group"] == name],
             }
             for name, row in groups.items()
         }

@@ -14,6 +14,7 @@ from holdfast.core.moment import moment
 from holdfast.ledger import readers, schema, snapshot_report
 from holdfast.ledger.epochs import manifest_of, open_plan, stage_row
 from holdfast.ledger.files import cover, live_layers
+from holdfast.ledger.groups import FAILOVER
 from holdfast.ledger.lag import Lag, lag_of, lags
 from holdfast.ledger.ledger import reading
 from holdfast.ledger.process import Process
@@ -39,6 +40,7 @@ def status(work_dir: Path) -> Json:
             "unread": [asdict(one) for one in all_unread(tx, _consumers(waiting))],
             "sources": _sources(tx),
             "snapshots": snapshot_report.standing(tx),
+            "failovers": failovers(tx),
             "events": _events(tx),
         }
 
@@ -127,6 +129,25 @@ def _refused(tx: Connection, source: str) -> Json:
     newest = tx.execute(refused.order_by(table.c.ordinal.desc()).limit(_REFUSED_SHOWN))
     number = tx.execute(sa.select(sa.func.count()).select_from(refused.subquery())).scalar_one()
     return {"items": number, "newest": {identity: why for identity, why in newest}}
+
+
+def failovers(tx: Connection) -> Json:
+    """How often primaries were replaced, as far as it is remembered, and the newest with their groups and reasons."""
+    table = schema.events
+    mine = table.c.kind == FAILOVER
+    newest = tx.execute(sa.select(table).where(mine).order_by(table.c.seq.desc()).limit(_EVENTS_SHOWN)).all()
+    return {
+        "count": tx.execute(sa.select(sa.func.count()).select_from(table).where(mine)).scalar_one(),
+        "newest": [
+            {
+                "at": moment(row.at_ms * 1000),
+                "group": row.reason.partition(": ")[0],
+                "generation": row.generation,
+                "reason": row.reason.partition(": ")[2],
+            }
+            for row in reversed(newest)
+        ],
+    }
 
 
 def _events(tx: Connection) -> list[Json]:

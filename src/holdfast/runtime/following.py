@@ -7,11 +7,11 @@ import time
 import sqlalchemy as sa
 
 from holdfast.core import limits
-from holdfast.ledger import schema
+from holdfast.ledger import groups, schema
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.news import Outlook
-from holdfast.runtime.progress import EpochSample, MergeSample, Progress, Report
+from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report
 
 
 class Follower:
@@ -21,6 +21,7 @@ class Follower:
         self.progress = Progress()
         self._seen: dict[str, int] = {}
         self._event = 0
+        self._noticed: int | None = None
         self._look_at = 0.0
 
     def look(self, ledger: Ledger, outlook: Outlook) -> Progress:
@@ -40,6 +41,7 @@ class Follower:
             for stage, head, branch in heads:
                 self._read_stage(tx, stage, head, branch)
             self._read_merges(tx)
+            self._read_notices(tx)
             self._read_sinks(tx)
             self.progress.measured(standings(tx))
 
@@ -94,6 +96,16 @@ class Follower:
             sample = MergeSample(size.first if size else 0, epoch, size.bytes if size else 0, 1)
             self.progress.merge_done(stage, sample)
             self._event = seq
+
+    def _read_notices(self, tx: sa.Connection) -> None:
+        """What has befallen workers since the run began."""
+        events = schema.events
+        if self._noticed is None:
+            self._noticed = int(tx.execute(sa.select(sa.func.max(events.c.seq))).scalar() or 0)
+        told = sa.select(events).where(events.c.seq > self._noticed, events.c.kind.in_(groups.TOLD))
+        for row in tx.execute(told.order_by(events.c.seq)).all():
+            self.progress.notice(Notice(row.at_ms, row.kind, row.reason))
+            self._noticed = row.seq
 
     def _read_sinks(self, tx: sa.Connection) -> None:
         table = schema.cursors

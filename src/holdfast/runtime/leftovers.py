@@ -36,6 +36,10 @@ class Leftovers:
         if process is not None and process.is_here and worker not in self._due:
             self._due[worker] = process, time.monotonic() + limits.FENCED_MS_MAX / 1000
 
+    def why(self, worker: str) -> str:
+        """Why nothing is to be expected of a worker that is on its way out; empty of any other."""
+        return "it was fenced off" if worker in self._due else ""
+
     def step(self) -> None:
         """End who has had its time, and let go of who has ended."""
         now = time.monotonic()
@@ -63,6 +67,10 @@ class Leftovers:
         deadline = time.monotonic() + limits.STOP_MS_MAX / 1000
         while time.monotonic() < deadline and any(p.is_here and p.lives() for p in noted.values()):
             self._reap()
+            time.sleep(limits.WATCH_MS / 1000)
+        # A JVM that has lost its driver ends by itself, and tidies up before.
+        deadline = time.monotonic() + limits.PROCESS_END_MS_MAX / 1000
+        while time.monotonic() < deadline and any(evidence.kin(p, worker) for worker, p in noted.items()):
             time.sleep(limits.WATCH_MS / 1000)
         for worker, process in noted.items():
             evidence.end_kin(process, worker)

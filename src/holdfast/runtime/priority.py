@@ -24,14 +24,14 @@ def lower() -> str:
     """Let this process, and what it starts from here on, come after others; how that was done."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     if _may_be_at(before):
-        os.setpriority(os.PRIO_PROCESS, 0, min(19, before + NICE))
+        _renice(min(19, before + NICE))
         _restore.append(lambda: _renice(before))
         return "nice"
     if _groups_sessions():
-        _AUTOGROUP.write_text(str(NICE))
-        _restore.append(lambda: _regroup("0"))
+        _regroup(NICE)
+        _restore.append(lambda: _regroup(0))
         return "group"
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    _each_thread(lambda tid: os.sched_setscheduler(tid, os.SCHED_BATCH, os.sched_param(0)))
     _restore.append(
         lambda: _each_thread(lambda tid: os.sched_setscheduler(tid, os.SCHED_OTHER, os.sched_param(0)))
     )
@@ -71,8 +71,8 @@ def _groups_sessions() -> bool:
     )
 
 
-def _regroup(nice: str) -> None:
-    _AUTOGROUP.write_text(nice)
+def _regroup(nice: int) -> None:
+    _AUTOGROUP.write_text(str(nice))
 
 
 def _renice(nice: int) -> None:
@@ -80,7 +80,8 @@ def _renice(nice: int) -> None:
 
 
 def _each_thread(change: Callable[[int], None]) -> None:
-    for tid in _threads():
+    """Twice: a thread that begins meanwhile has the priority of the one that began it."""
+    for tid in (*_threads(), *_threads()):
         try:
             change(tid)
         except OSError:

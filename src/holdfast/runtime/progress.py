@@ -55,6 +55,15 @@ class MergeSample:
     steps: int
 
 
+@dataclass(frozen=True)
+class Notice:
+    """Something that happened to a worker and that a person should know of."""
+
+    at_ms: int
+    kind: str  # failover, expelled
+    reason: str
+
+
 # Samples that a run keeps per stage, for its report; a long run keeps the newest.
 SAMPLES_MAX = 10_000
 
@@ -66,12 +75,17 @@ class Progress:
         self.started = time.monotonic()
         self.stages: dict[str, StageProgress] = {}
         self.sinks: dict[str, int] = {}
+        self.notices: list[Notice] = []  # the newest last
         self._lock = Lock()
 
     def stage(self, name: str) -> StageProgress:
         """A stage's numbers."""
         with self._lock:
             return self.stages.setdefault(name, StageProgress())
+
+    def notice(self, notice: Notice) -> None:
+        """Keep it for whoever watches the run."""
+        self.notices.append(notice)
 
     def resume(self, name: str, epoch: int, state_rows: int, aside: dict[str, int]) -> None:
         """Say where a stage stands when the run starts."""

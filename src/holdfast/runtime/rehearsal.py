@@ -7,8 +7,12 @@ real epoch takes many times as long as its fifth.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from holdfast.core.errors import HoldfastError, StorageError
 from holdfast.ledger import epochs, files
@@ -30,8 +34,28 @@ Material = tuple[BoundStage, EpochPlan, int, Sequence[LayerRow]]
 
 def rehearse(rt: Runtime) -> bool:
     """Run every stage of the group once for practice, as far as it has run at all; whether all went well."""
-    done = [_rehearse(rt, *material) for material in _repertoire(rt)]
+    with turn(rt.root) as mine:
+        done = [_rehearse(rt, *material) for material in _repertoire(rt)] if mine else []
     return bool(done) and all(done)
+
+
+@contextmanager
+def turn(root: Path) -> Iterator[bool]:
+    """Of all standbys of a flow on this machine, one practises at a time; whether it is this one's turn."""
+    (root / SCRATCH).mkdir(exist_ok=True)
+    fd = os.open(root / SCRATCH / "turn", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        yield _locked(fd)
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def clear(rt: Runtime) -> None:

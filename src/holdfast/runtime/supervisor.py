@@ -181,7 +181,9 @@ class _Supervisor:
         setting = {**self.plan, "run": json.loads(replace(self.spec, worker="", group="").to_argument())}
         with self.ledger.read() as tx:
             before = groups.plan_of(tx)
-            workers = groups.all_workers(tx)
+            workers, noted = groups.all_workers(tx), groups.noted_processes(tx)
+        for worker in noted.keys() - {row.worker for row in workers}:
+            self.leftovers.leave(worker, noted[worker])
         changed = before != setting
         if changed:
             self.leftovers.end_all({})
@@ -230,7 +232,7 @@ class _Supervisor:
         group = view.groups.get(row.group)
         begun = group is not None and _sum(view.heads, group) > -len(group.stages)
         warm = not begun or row.rehearsals >= limits.REHEARSALS_TO_BE_WARM
-        accused = look.why_silent
+        accused = look.why_silent or self.leftovers.why(row.worker)
         if not accused and group is not None and group.primary == row.worker and row.status == ACTIVE:
             plans = [view.plans[stage] for stage in group.stages if stage in view.plans]
             accused = self.watching.look_at_plans(row, plans, self._terms(row.group), self._epochs_ms).why
@@ -258,9 +260,8 @@ class _Supervisor:
 
     def _is_starting(self) -> bool:
         """Whether some worker of the flow is getting ready just now: a start is heavy, so they come one at a time."""
-        now_ms = time.time_ns() // 1_000_000
         return any(
-            now_ms - row.started_ms < limits.START_MS_MAX and self.watching.lives(row)
+            self.watching.is_new(row, limits.START_MS_MAX)
             for row in self._read().workers
             if row.status == STARTING and row.worker not in self.silent
         )
@@ -376,7 +377,12 @@ class _Supervisor:
         poll.poll(limits.WATCH_MS)
 
     def _stop_workers(self) -> None:
-        """Tell every worker to stop, wait, and end those that do not, with all that the flow ever started."""
+        """Tell every worker to stop, wait, and end those that do not, with all that the flow ever started.
+
+        Once another supervisor has taken over, the workers are its own.
+        """
+        if holder.supervisor(self.ledger) != self.generation:
+            return
         children = {worker: watch.child for worker, watch in self.watching.watches.items() if watch.child}
         for worker, child in children.items():
             self.leftovers.leave(worker, None, child)

@@ -39,6 +39,7 @@ class Watch:
     pidfd: int | None = None
     belief: Belief | None = None
     plans: dict[str, Standstill] = field(default_factory=dict)
+    since_ms: int = field(default_factory=lambda: _now_ms())
 
     def has_ended(self) -> bool:
         """Whether it is a child whose end was seen."""
@@ -100,6 +101,11 @@ class Watching:
         near = [still for still in watch.plans.values() if stuck.is_near(still)]
         found = [stuck.verdict(still, epochs_ms(still.plan.stage), terms) for still in near]
         return next((verdict for verdict in found if verdict), FINE)
+
+    def is_new(self, row: WorkerRow, within_ms: int) -> bool:
+        """Whether a worker lives that has not been watched for longer than this."""
+        watch = self.watches.setdefault(row.worker, Watch())
+        return _now_ms() - watch.since_ms < within_ms and self.lives(row)
 
     def lives(self, row: WorkerRow) -> bool:
         """Whether the process of a worker runs."""

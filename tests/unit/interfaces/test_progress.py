@@ -10,7 +10,7 @@ from rich.console import Console
 
 from holdfast.interfaces.cli import progress as shown
 from holdfast.ledger.lag import Lag, Standing
-from holdfast.runtime.progress import EpochSample, MergeSample, Progress, Report
+from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report
 
 
 @pytest.fixture
@@ -51,6 +51,27 @@ def test_lines_come_not_too_often_and_only_for_stages_that_moved(
     now[0] += 10
     view.show(progress)
     assert text.getvalue().count("\n") == 2
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_fail_over_is_told_once_and_at_once_with_its_reason(progress: Progress, terminal: bool) -> None:
+    text = io.StringIO()
+    out = Console(file=text, markup=False, width=1000, force_terminal=terminal)
+    with shown.view_for(out, quiet=False, as_json=False) as view:
+        view.show(progress)
+        progress.notice(Notice(1_500, "failover", "main: b goes on; a is gone: its process has ended"))
+        view.show(progress)
+        view.show(progress)
+    line = "1970-01-01T00:00:01.500000Z failover: main: b goes on; a is gone: its process has ended"
+    assert text.getvalue().count(line) == 1
+
+
+def test_programs_are_told_of_a_fail_over(progress: Progress, capsys: pytest.CaptureFixture[str]) -> None:
+    progress.notice(Notice(1_500, "failover", "main: b goes on"))
+    with shown.view_for(Console(), quiet=False, as_json=True) as view:
+        view.show(progress)
+    told = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert told == {"type": "failover", "at_ms": 1_500, "reason": "main: b goes on"}
 
 
 def test_json_lines_are_told_apart_by_type(progress: Progress, capsys: pytest.CaptureFixture[str]) -> None:

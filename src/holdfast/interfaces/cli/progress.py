@@ -14,9 +14,10 @@ from rich.live import Live
 from rich.table import Table
 
 from holdfast.core.json import Json
+from holdfast.core.moment import moment
 from holdfast.interfaces.cli.shared import size, table
 from holdfast.ledger.lag import Lag
-from holdfast.runtime.progress import Progress, Report, StageProgress
+from holdfast.runtime.progress import Notice, Progress, Report, StageProgress
 
 _LINES_EVERY_S = 2.0
 
@@ -76,6 +77,7 @@ class Terminal(Quiet):
     def __init__(self, out: Console) -> None:
         self._out = out
         self._live = Live(console=out, refresh_per_second=4, transient=True)
+        self._told = 0  # notices
 
     def __enter__(self) -> Terminal:
         self._live.start()
@@ -87,7 +89,10 @@ class Terminal(Quiet):
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Draw the table anew."""
+        """Draw the table anew, below what has happened."""
+        for notice in progress.notices[self._told :]:
+            self._live.console.print(notice_line(notice), soft_wrap=True, markup=False, highlight=False)
+        self._told = len(progress.notices)
         self._live.update(live_table(progress))
 
     def finished(self, report: Report) -> None:
@@ -107,9 +112,13 @@ class Lines(Quiet, ABC):
     def __init__(self) -> None:
         self._last = 0.0
         self._shown: dict[str, tuple[int, Lag]] = {}
+        self._told = 0  # notices
 
     def show(self, progress: Progress) -> None:
-        """Say what has changed, if it is time."""
+        """Say at once what has befallen a worker, and what else has changed, if it is time."""
+        for notice in progress.notices[self._told :]:
+            self.notice(notice)
+        self._told = len(progress.notices)
         if time.monotonic() - self._last < _LINES_EVERY_S:
             return
         self._last = time.monotonic()
@@ -118,6 +127,10 @@ class Lines(Quiet, ABC):
             if self._shown.get(name) != now:
                 self._shown[name] = now
                 self.line(name, stage)
+
+    @abstractmethod
+    def notice(self, notice: Notice) -> None:
+        """Say what has befallen a worker."""
 
     @abstractmethod
     def line(self, name: str, stage: StageProgress) -> None:
@@ -130,6 +143,10 @@ class PlainLines(Lines):
     def __init__(self, out: Console) -> None:
         super().__init__()
         self._out = out
+
+    def notice(self, notice: Notice) -> None:
+        """When, what, why."""
+        self._out.print(notice_line(notice), soft_wrap=True, markup=False, highlight=False)
 
     def line(self, name: str, stage: StageProgress) -> None:
         """`name key=value ...`"""
@@ -146,6 +163,10 @@ class PlainLines(Lines):
 
 class JsonLines(Lines):
     """For programs: an object a line, told apart by `type`."""
+
+    def notice(self, notice: Notice) -> None:
+        """What has befallen a worker."""
+        _print({"type": notice.kind, "at_ms": notice.at_ms, "reason": notice.reason})
 
     def line(self, name: str, stage: StageProgress) -> None:
         """How far a stage has come."""
@@ -170,6 +191,11 @@ class JsonLines(Lines):
 
 
 STOPPED = "Stopped. Run the same command again to go on from the last committed epoch."
+
+
+def notice_line(notice: Notice) -> str:
+    """As `status` and `workers` say it too."""
+    return f"{moment(notice.at_ms * 1000)} {notice.kind}: {notice.reason}"
 
 
 def facts(stage: StageProgress) -> Json:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.core import limits
+from holdfast.core.duration import microseconds
 from holdfast.interfaces.cli.progress import view_for
 from holdfast.interfaces.cli.shared import FlowName, FlowWorkDir, console
 from holdfast.runtime.supervisor import SupervisorOptions, planned, supervise
@@ -42,6 +44,13 @@ def run(
             min=1, metavar="N", help="Spread the stages over N processes. [default: as the flow says]"
         ),
     ] = None,
+    lease: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a worker may give no sign of life, in time in which it could have run, before it is replaced.",
+        ),
+    ] = "1 second",
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Depose the process that runs the flow now.")
     ] = False,
@@ -61,6 +70,8 @@ def run(
 
     This process only watches: the flow runs in worker processes, and one that dies is replaced. If this process dies
     itself, the workers go on; the same command finds them again.
+
+    A worker that is replaced is told of at once, with the reason.
 
     Progress is one line a stage: epoch, rows, rows/s while epochs were under way, lag (rows that wait, in so many
     files or epochs), rows and bytes of state. Elsewhere than on a terminal, lines appear at most every two seconds.
@@ -86,6 +97,7 @@ def run(
         master=master,
         conf=settings,
         tasks=tasks,
+        lease_ms=_lease_ms(lease),
     )
     with view_for(console(live=True), quiet=quiet, as_json=as_json) as view:
         report = supervise(plan, spec, SupervisorOptions(take_over, wait, view.show, ledger))
@@ -93,6 +105,13 @@ def run(
             view.stopped()
         else:
             view.finished(report)
+
+
+def _lease_ms(text: str) -> int:
+    found_ms = microseconds(text, "lease") // 1000
+    if found_ms < limits.LEASE_MS_MIN:
+        raise typer.BadParameter(f"{text} is shorter than {limits.LEASE_MS_MIN} ms.", param_hint="--lease")
+    return found_ms
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -102,3 +102,8 @@ def size(number: int | None) -> str:
     while amount >= 1024 and len(units) > 1:
         amount, units = amount / 1024, units[1:]
     return f"{amount:.0f} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def failover_line(one: Json) -> str:
+    """A primary that was replaced, as the ledger remembers it."""
+    return f"{one['at']} failover: {one['group']}: {one['reason']}"

@@ -9,7 +9,16 @@ from rich.table import Table
 
 from holdfast.core.json import Json
 from holdfast.interfaces.cli.progress import aside, waiting
-from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, table, work_directory
+from holdfast.interfaces.cli.shared import (
+    AsJson,
+    WorkDir,
+    console,
+    failover_line,
+    print_json,
+    size,
+    table,
+    work_directory,
+)
 from holdfast.ledger.lag import Lag
 from holdfast.ledger.status import status as read_status
 from holdfast.ledger.unread import Unread
@@ -48,6 +57,8 @@ def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
             )
     for line in _snapshots(found["snapshots"]):
         out.print(line, soft_wrap=True)
+    for one in found["failovers"]["newest"]:
+        out.print(failover_line(one), soft_wrap=True, markup=False, highlight=False)
     for event in found["events"]:
         out.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
 
@@ -73,7 +84,7 @@ def _refused(console: Console, source: str, refused: Json) -> None:
     if refused["items"]:
         console.print(f"source {source}: {refused['items']:,} files set aside", soft_wrap=True)
     for name, reason in refused["newest"].items():
-        console.print(f"  {name}: {reason}", soft_wrap=True, markup=False)
+        console.print(f"  {name}: {reason}", soft_wrap=True, markup=False, highlight=False)
 
 
 def _stages(stages: Json) -> Table:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, table, work_directory
+from holdfast.interfaces.cli.shared import (
+    AsJson,
+    WorkDir,
+    console,
+    failover_line,
+    print_json,
+    table,
+    work_directory,
+)
 from holdfast.ledger.roster import roster
 
 
 def workers(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
     """Show every group of stages with its workers: who leads, who stands by, and how often it has practised.
+
+    Below them, who was replaced lately, and why.
 
     Examples:
 
@@ -31,7 +41,11 @@ def workers(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
                 str(worker.get("rehearsals", "")),
                 ", ".join(group["stages"]),
             )
-    console().print(shown)
+    out = console()
+    out.print(shown)
+    for group in found["groups"].values():
+        for one in group["failovers"]:
+            out.print(failover_line(one), soft_wrap=True, markup=False, highlight=False)
 
 
 def _status(worker: dict[str, object]) -> str:

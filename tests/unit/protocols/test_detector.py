@@ -1,0 +1,138 @@
+"""Suspicion grows in time in which a worker could have run, and in no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from holdfast.core import limits
+from holdfast.protocols import detector
+from holdfast.protocols.detector import Belief, Evidence, Terms, Thread, Verdict, judge
+
+LOOK_MS = 50
+RAISE_MS = 250
+TERMS = Terms()
+
+# What the threads of a worker have done up to a moment of its silence.
+Course = Callable[[int], Mapping[int, Thread]]
+
+
+def idle(_: int) -> Mapping[int, Thread]:
+    """Stopped, or asleep under a held interpreter lock."""
+    return {1: Thread(10**9, 10**9, runnable=False), 2: Thread(0, 0, runnable=False)}
+
+
+def burning(at_ms: int) -> Mapping[int, Thread]:
+    """One thread holds the interpreter lock, and a CPU."""
+    return {1: Thread(10**9, 10**9, runnable=False), 2: Thread(at_ms * 10**6, 0, runnable=True)}
+
+
+def starved(at_ms: int) -> Mapping[int, Thread]:
+    """The lease's thread waits for the interpreter lock, whose holder waits for a CPU nine times out of ten."""
+    return {
+        1: Thread(10**9, 10**9, runnable=False),
+        2: Thread(at_ms * 10**5, at_ms * 9 * 10**5, runnable=True),
+    }
+
+
+def waiting(_: int) -> Mapping[int, Thread]:
+    """One long wait for a CPU, which the kernel adds when it is over."""
+    return {1: Thread(10**9, 10**9, runnable=False), 2: Thread(10**6, 10**6, runnable=True)}
+
+
+def raised(times: int = 20) -> Belief:
+    """A worker that has raised its lease regularly, up to the moment 0."""
+    belief: Belief | None = None
+    for number in range(times * RAISE_MS // LOOK_MS + 1):
+        at_ms = number * LOOK_MS - times * RAISE_MS
+        belief, _ = judge(belief, Evidence(1 + number * LOOK_MS // RAISE_MS, idle(0)), at_ms, TERMS)
+    assert belief is not None
+    return belief
+
+
+def accused_after_ms(course: Course | None, look_ms: int = LOOK_MS, terms: Terms = TERMS) -> int | None:
+    """When a worker that raises its lease no more is accused, in at most a minute."""
+    belief = raised()
+    for at_ms in range(look_ms, 60_000, look_ms):
+        threads = course(at_ms) if course and detector.wants_threads(belief, belief.counter, terms) else None
+        belief, verdict = judge(belief, Evidence(belief.counter, threads), at_ms, terms)
+        if verdict:
+            return at_ms
+    return None
+
+
+@pytest.mark.parametrize("course", [idle, burning, None], ids=["stopped", "burning", "unseen"])
+def test_a_worker_that_waits_for_no_cpu_is_accused_after_about_a_lease(course: Course | None) -> None:
+    found = accused_after_ms(course)
+    assert found is not None
+    assert limits.LEASE_MS_MAX <= found <= 1_300
+
+
+@pytest.mark.parametrize("course", [starved, waiting], ids=["often", "long"])
+def test_time_spent_waiting_for_a_cpu_does_not_count_until_the_clock_says_so(course: Course) -> None:
+    found = accused_after_ms(course)
+    assert found is not None
+    assert found >= 9_000
+    assert found <= limits.LEASE_WALL_MS_MAX + LOOK_MS
+
+
+def test_what_keeps_the_judge_from_looking_does_not_count() -> None:
+    assert (accused_after_ms(idle, look_ms=1_000) or 0) >= 10 * limits.LEASE_MS_MAX
+    belief = raised()
+    _, verdict = judge(belief, Evidence(belief.counter, idle(0)), 3_600_000, TERMS)
+    assert not verdict, "a machine that slept accuses nobody"
+
+
+def test_a_worker_that_always_takes_long_is_given_longer() -> None:
+    belief: Belief | None = None
+    for number in range(10):
+        for at_ms in range(number * 1_000, (number + 1) * 1_000, LOOK_MS):
+            belief, _ = judge(belief, Evidence(number + 1, idle(0)), at_ms, Terms(lease_ms=4_000))
+    assert belief is not None
+    assert 3_900 <= detector.bound_ms(belief, TERMS) <= 4_300
+
+
+def test_fail_overs_without_a_commit_double_the_patience() -> None:
+    once, twice = (
+        accused_after_ms(idle, terms=Terms(setbacks=1)),
+        accused_after_ms(idle, terms=Terms(setbacks=2)),
+    )
+    assert once is not None
+    assert twice is not None
+    assert 2_000 <= once <= 2_600
+    assert 4_000 <= twice <= 5_200
+
+
+def test_after_a_failed_read_the_wait_starts_anew() -> None:
+    belief, seen = raised(), Verdict()
+    for at_ms in range(LOOK_MS, 10_000, LOOK_MS):
+        counter = None if at_ms % 500 == 0 else belief.counter
+        belief, seen = judge(belief, Evidence(counter, idle(0)), at_ms, TERMS)
+        assert not seen
+
+
+def test_a_lease_that_was_never_raised_is_given_longer() -> None:
+    belief, accused_ms = None, None
+    for at_ms in range(0, 120_000, LOOK_MS):
+        belief, verdict = judge(belief, Evidence(None, idle(0)), at_ms, TERMS)
+        if verdict and accused_ms is None:
+            accused_ms = at_ms
+    assert accused_ms == limits.FIRST_LEASE_MS_MAX
+
+
+def test_the_machines_own_account_excuses_where_threads_are_not_told() -> None:
+    belief = raised()
+    for at_ms in range(LOOK_MS, 10_000, LOOK_MS):
+        belief, verdict = judge(belief, Evidence(belief.counter, None, at_ms * 0.95), at_ms, TERMS)
+        assert not verdict
+
+
+def test_a_verdict_says_how_long_by_the_clock_and_how_long_it_could_have_run() -> None:
+    belief, verdict = raised(), Verdict()
+    for at_ms in range(LOOK_MS, 30_000, LOOK_MS):
+        belief, verdict = judge(belief, Evidence(belief.counter, starved(at_ms)), at_ms, TERMS)
+        if verdict:
+            break
+    assert verdict.why.startswith("its lease has stood still for 1")
+    assert verdict.why.endswith(" s of which it could have run")
