@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from holdfast.core.errors import FencedError
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
@@ -27,6 +29,8 @@ from holdfast.spark.bind import BoundStage
 from holdfast.spark.cores import Cores
 from holdfast.spark.labels import Labels
 from holdfast.storage.shipper import DISK, REPLICA, STANDBY, Route
+
+T = TypeVar("T")
 
 
 class Pins:
@@ -181,6 +185,16 @@ class Runtime:
             return False
         self.generation = row.generation
         return True
+
+    def surviving(self, act: Callable[[], T]) -> T:
+        """What `act` returns. A refusal that only means that the generation was raised for those that stay is tried again."""
+        while True:
+            generation = self.generation
+            try:
+                return act()
+            except FencedError:
+                if not self.is_member() or self.generation == generation:
+                    raise
 
     @contextmanager
     def tagged(self, stage: str, what: str) -> Iterator[str]:

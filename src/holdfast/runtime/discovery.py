@@ -33,7 +33,7 @@ class Discovery:
             source = self._rt.sources[name]
             if isinstance(source, Driven):
                 source.start(self._rt.spark, self._rt.generation)
-        self._take_mended()
+        self._rt.surviving(self._take_mended)
 
     def end(self) -> None:
         """Stop what works by itself."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Event, Thread
 
 from holdfast.core import limits
-from holdfast.core.errors import FencedError, HoldfastError, LedgerError
+from holdfast.core.errors import HoldfastError, LedgerError
 from holdfast.ledger.patience import Patience
 from holdfast.runtime.context import Runtime
 from holdfast.spark.epoch import is_interrupted
@@ -107,13 +107,8 @@ class Loops:
 
     def _stepped(self, step: Callable[[], bool], patience: Patience) -> bool:
         """Whether there was work, or is to be tried again."""
-        generation = self._rt.generation
         try:
-            done = step()
-        except FencedError:
-            if not self._rt.is_member() or self._rt.generation == generation:
-                raise
-            return True
+            done = self._rt.surviving(step)
         except LedgerError as error:
             patience.bear(error)
             return not self._rt.stopping.is_set()

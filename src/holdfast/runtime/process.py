@@ -84,7 +84,7 @@ def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
                 running.run(lead=called.primary == spec.worker)
         status = STOPPED if told.is_set() or not running.leads else FINISHED
         if running.leads:
-            groups.leave(ledger, rt.generation, spec.worker, status)
+            rt.surviving(lambda: groups.leave(ledger, rt.generation, spec.worker, status))
         return status
 
 

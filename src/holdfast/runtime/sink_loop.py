@@ -2,6 +2,10 @@
 
 Invariants: only segments of committed manifests leave; the target's own record decides what has left, and
 the ledger's cursor follows it; a target that is ahead of the ledger, or behind it, stops the flow.
+
+Epochs are published under the generation that the target was opened by. When the group's generation is raised under
+this process, because another member was expelled or a region went back to a snapshot, the next epoch is refused before
+it is offered, and the target is opened again: the fence rises there too, and what was staged under it is settled.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ class SinkLoop:
         self._sink = sink
         self._consumer = f"sink:{spec.name}"
         self._input = spec.input.id
-        self._opened: tuple[int, int] | None = None  # by which generation, for which branch
+        self._opened = 0, 0  # by which generation, for which branch
 
     def open(self) -> None:
         """Fence older generations in the target, and compare its record with the ledger."""
@@ -53,7 +57,7 @@ class SinkLoop:
                 f"holds epochs up to {last}, but {position - 1} was published", "behind", position - 1
             )
         if record and record.branch != row.branch:
-            self._follow(row, record, position)
+            self._follow(generation, row, record, position)
         self._opened = generation, row.branch
 
     def _open_target(self, branch: int, generation: int, position: int) -> SinkRecord | None:
@@ -81,14 +85,14 @@ class SinkLoop:
     def _reset(self) -> str:
         return RESET.replace("DIR", str(self._rt.root))
 
-    def _follow(self, row: StageRow, record: SinkRecord, position: int) -> None:
+    def _follow(self, generation: int, row: StageRow, record: SinkRecord, position: int) -> None:
         """A target of an older branch must hold only what the branch shares; what it holds is not offered again."""
         with self._rt.ledger.read() as tx:
             shared = is_shared(tx, row, record.branch, record.epoch)
         if not shared:
             raise self._stop(f"holds epoch {record.epoch}, which was undone", "ahead of", record.epoch)
         if record.epoch >= position:
-            move = self._rt.generation, self._consumer, self._input, position, record.epoch + 1
+            move = generation, self._consumer, self._input, position, record.epoch + 1
             ledger_inputs.move_cursor(self._rt.ledger, *move)
 
     def step(self) -> bool:
@@ -106,7 +110,7 @@ class SinkLoop:
                 break
             files = [file for segment in segments if segment.epoch == epoch for file in segment.files]
             try:
-                self._publish(epoch, row.branch, files)
+                self._publish(epoch, files)
             except LostFileError as error:
                 repair(self._rt, error)
                 return True
@@ -118,22 +122,23 @@ class SinkLoop:
         """Let go of the target."""
         self._sink.close()
 
-    def _publish(self, epoch: int, branch: int, files: list[dict[str, object]]) -> None:
-        rt = self._rt
+    def _publish(self, epoch: int, files: list[dict[str, object]]) -> None:
+        rt, (generation, branch) = self._rt, self._opened
         for file in files:
             wrong = fault_at_first(rt.root, file)
             if wrong:
                 raise LostFileError(str(file["path"]), wrong)
-        record = SinkRecord(rt.plan.name, branch, epoch, 0, rt.generation)
+        record = SinkRecord(rt.plan.name, branch, epoch, 0, generation)
         until_healed(
             lambda: self._offer(record, [rt.root / str(file["path"]) for file in files]), rt.stopping
         )
         move = self._consumer, self._input, epoch, epoch + 1
-        ledger_inputs.move_cursor(rt.ledger, rt.generation, *move, lambda tx: self._report(tx, branch, epoch))
+        ledger_inputs.move_cursor(rt.ledger, generation, *move, lambda tx: self._report(tx, branch, epoch))
         rt.progress.sink_done(self._spec.name, epoch)
 
     def _offer(self, record: SinkRecord, segments: list[Path]) -> None:
         # A target of ours fences by itself; a function of the user's is spared a call by a process that was replaced.
+        # And whoever stays while the generation is raised opens the target again before it offers more.
         self._rt.ledger.refuse_deposed(record.generation)
         self._sink.publish(record, segments)
 

@@ -206,8 +206,8 @@ class Worker:
         if self._loops.failures:
             raise self._loops.failures[0]
         if self._rt.leads:
-            self._ship()
-            self._sweep()
+            self._rt.surviving(self._ship)
+            self._rt.surviving(self._sweep)
 
     def report(self) -> Report:
         """What the run did."""
@@ -220,14 +220,14 @@ class Worker:
         """Whatever a crash, a power cut or a hand has done to the files is found and mended before any work."""
         rt = self._rt
         with cut_short(rt, self._told):
-            register(rt)
+            rt.surviving(lambda: register(rt))
             sweep_strays(rt.ledger, rt.root, rt.own)
             self._discovery.begin()
-            recover(rt)
+            rt.surviving(lambda: recover(rt))
             resume_progress(rt)
-            repair(rt)
+            rt.surviving(lambda: repair(rt))
             for sink in self._sinks:
-                sink.open()
+                rt.surviving(sink.open)
         if rt.stopping.is_set():
             return
         rt.leads = True

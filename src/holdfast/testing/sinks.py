@@ -178,6 +178,19 @@ class SinkSuite:
         publish_after(newer, None, directory, generation)
         assert stream.values() == expected()
 
+    def test_whoever_drives_it_goes_on_under_a_higher_generation(
+        self, stream: Target, directory: Path
+    ) -> None:
+        """A group's generation is raised under the process that stays, with epochs in its hand."""
+        sink = stream.sink()
+        feed(sink, directory, generation=1, until=2)
+        assert sink.open(FLOW, 0, 3) == record(1)
+        with pytest.raises(FencedError, match="by generation 3"):
+            stream.sink().open(FLOW, 0, 2)
+        sink.publish(record(1, generation=3), segments(directory, 1))
+        publish_after(sink, record(1), directory, generation=3)
+        assert stream.values() == expected()
+
     def test_a_sink_that_is_not_open_publishes_nothing(self, stream: Target, directory: Path) -> None:
         sink = stream.sink()
         with pytest.raises(SinkError, match="not open"):
