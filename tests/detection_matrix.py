@@ -139,6 +139,7 @@ class Matrix:
 
     def settle(self) -> None:
         """Wait until somebody stands by who is warm, and epochs go on."""
+        self.guard.wait_for_head(0)
         self.feed()
         self.guard.wait_for_standby(self.rehearsals)
         self.guard.wait_for_head(self.stand.head() + 1)
