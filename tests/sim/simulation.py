@@ -175,9 +175,9 @@ class Simulation:
             if row.primary is None and any(worker.status == "finished" for worker in own):
                 continue
             living = [one.worker for one in own if self.world.lives(one.worker)]
-            # One more than wanted may stay: all were silent, another was started, and then they came back.
-            enough = self.schedule.wanted <= len(living) <= self.schedule.wanted + 1
-            found += [f"{name} has {living} of {self.schedule.wanted} workers"] * (not enough)
+            found += [f"{name} has {living} of {self.schedule.wanted} workers"] * (
+                len(living) != self.schedule.wanted
+            )
             found += [f"{name} keeps {len(own) - len(living)} of the dead"] * (len(own) != len(living))
             whole = row.primary in living and (not self.schedule.hot or len(row.members) == len(living))
             found += [f"{name} has primary {row.primary}, members {row.members}"] * (not whole)
