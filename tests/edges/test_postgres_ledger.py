@@ -212,14 +212,10 @@ def test_a_write_sees_what_was_committed_while_it_waited_whatever_the_server_tak
     assert seen == [pins.Pinned(frozenset({7}), frozenset())]
 
 
-def test_a_holder_stopped_inside_a_transaction_loses_its_connection_by_force(
-    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_holder_stopped_inside_a_transaction_loses_its_connection_and_then_the_flow(
+    ledger: Ledger, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(limits, "LEDGER_BUSY_MS_MAX", 300)
     with stopped_in_a_transaction(tmp_path) as zombie, closing(Ledger(tmp_path)) as other:
-        with pytest.raises(LedgerError, match="lock timeout") as busy, other.unfenced_write():
-            pass
-        assert busy.value.heals
         assert holder.take(other, "flow", by_force=True) == 3
         assert awoken(zombie) == ["LedgerError True", "FencedError"]
 

@@ -2,7 +2,8 @@
 
 A fault of a process strikes when a process of its role next reaches its point (any point, if it names none), so
 that crashes fall between the steps of the protocol and not only into the long waits. All faults end: a pause, an
-outage, a deaf lease have a length, and who crashed is started again. So everything must come right afterwards.
+outage, a deaf lease have a length, and who crashed is started again. So everything must come right afterwards. One kind
+ends only if somebody ends it: a worker that stands still inside a transaction, with the ledger's write lock in its hand.
 """
 
 from __future__ import annotations
@@ -22,15 +23,22 @@ SUPERVISOR_POINTS = (
     "look", "looked", "spawn",
 )  # fmt: skip
 
+INSIDE_POINTS = tuple(
+    f"{step}.inside"
+    for step in ("note", "ready", "plan", "attempt", "commit", "close", "recovered", "move sink", "discover")
+)
+
 FAULTS_MS = 8_000  # faults begin within this time of the schedule
 CLOSE_MS_MAX = 1_500
 OUTAGE_MS_MAX = 10_000
 PAUSE_MS_MAX = 6_000
 STEP_MS_MAX = 86_400_000
+STANDS_STILL = "stands still inside a transaction"
+STANDS_STILL_MS = 86_400_000  # until somebody ends it
 
 WORKER_KINDS = (
     *("crash", "crash", "pause", "pause", "burning", "starved"),
-    *("fail", "stop", "deaf", "unreadable", "reply lost"),
+    *("fail", "stop", "deaf", "unreadable", "reply lost", STANDS_STILL),
 )
 SUPERVISOR_KINDS = ("crash", "pause", "second", "reply lost")
 WORLD_KINDS = ("outage", "clock step")
@@ -84,6 +92,8 @@ def _one(rng: random.Random, role: str, kind: str, at_ms: int) -> Fault:
     point = rng.choice(points) if rng.random() < 0.7 else ""
     if kind == "reply lost":
         point = ""
+    if kind == STANDS_STILL:
+        return Fault(role, kind, min(at_ms, FAULTS_MS), rng.choice(INSIDE_POINTS), STANDS_STILL_MS)
     length_max = {"outage": OUTAGE_MS_MAX, "clock step": STEP_MS_MAX}.get(kind, PAUSE_MS_MAX)
     # Short ones are as likely as long ones: what is close to a bound is where mistakes are.
     length = int(length_max * rng.random() ** 3) + 1

@@ -15,19 +15,19 @@ from holdfast.core.errors import FencedError
 from holdfast.ledger import epochs, groups, schema
 from holdfast.ledger.epochs import StageRow
 from holdfast.ledger.groups import GroupRow
-from holdfast.protocols import detector, supervision
+from holdfast.protocols import detector, lock_wait, supervision
 from holdfast.protocols.detector import Accounts, Belief, Evidence, Terms, Verdict
 from holdfast.sinks import contract
 from holdfast.sinks.contract import SinkRecord
 from sim import simulation
 from sim.checker import Violation
-from sim.faults import ALL_KINDS
+from sim.faults import ALL_KINDS, STANDS_STILL
 from sim.model_ledger import ModelLedger
 from sim.real_ledger import RealLedger
 from sim.store import Backlog, Offer
 from sim.supervisor import Supervisor
 from sim.worker import Worker
-from sim.world import Call
+from sim.world import Call, Process, World
 
 SEEDS_MAX = 1_500
 
@@ -225,9 +225,28 @@ def idle_before_what_holds_no_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ModelLedger, "backlog", backlog)
 
 
+def sinks_ahead_of_their_opening(patch: pytest.MonkeyPatch) -> None:
+    """Records carry the group's generation, though the target was opened by the one before."""
+    patch.setattr(Worker, "_publishes_as", lambda self, opening: self._generation or opening.generation)
+
+
+def only_a_primarys_lock_is_freed(patch: pytest.MonkeyPatch) -> None:
+    def may_be_ended(self: World, holder: Process) -> bool:
+        groups, _ = self.store.groups_and_workers()
+        return holder.name in {row.primary for row in groups.values()}
+
+    patch.setattr(World, "may_be_ended", may_be_ended)
+
+
+def nobody_looks_at_the_lock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lock_wait, "look", lambda before, holder, version, waited_ms: None)
+
+
 # What is too rare among all faults together is looked for among the ones that bring it about.
 STOPS_AND_PAUSES = frozenset({"worker stop", "supervisor pause"})
 SECOND_SUPERVISORS = frozenset({"supervisor second", "worker deaf", "worker pause"})
+EXPULSIONS = frozenset({"worker crash", "worker fail", "worker stop"})
+STANDING_STILL = frozenset({f"worker {STANDS_STILL}"})
 
 PLANTED = [
     (no_generation_at_commits, "committed .* the members are", ALL_KINDS),
@@ -251,6 +270,9 @@ PLANTED = [
     (idle_before_what_holds_no_rows, "is called idle at", ALL_KINDS),
     (sink_takes_anything, "the target shows epoch", ALL_KINDS),
     (sink_takes_older_generations, "published after generation|the target is ahead", ALL_KINDS),
+    (sinks_ahead_of_their_opening, "may drive the sink, but: .* was opened by generation", EXPULSIONS),
+    (only_a_primarys_lock_is_freed, "not settled", STANDING_STILL),
+    (nobody_looks_at_the_lock, "not settled", STANDING_STILL),
     (nobody_is_started_again, "not settled", ALL_KINDS),
     (the_dead_are_promoted, "not settled|lost its place", ALL_KINDS),
 ]

@@ -34,7 +34,7 @@ REACHED = (
     "worker crash", "worker pause", "worker fail", "worker stop", "worker deaf", "worker unreadable",
     "worker burning", "worker starved",
     "worker reply lost", "supervisor crash", "supervisor pause", "supervisor second", "supervisor reply lost",
-    "outage", "clock step",
+    "outage", "clock step", "worker stands still inside a transaction", "lock freed", "sink opened again",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from holdfast.ledger.groups import GroupRow
 from holdfast.protocols import admission, supervision
 from sim.checker import Violation
 from sim.store import Chain, Offer
-from sim.target import Target
+from sim.target import Opening, Target
 from sim.world import Call, Process, T, Task, World
 
 BOOT_MS_MAX = 1_500
@@ -40,6 +40,7 @@ class Job:
     items: int  # that the source will ever have
     item_every_ms: int
     until_idle: bool
+    publish_ms_max: int = 3  # how long a target may take for an epoch
 
     def offered(self, now_ms: int) -> int:
         """How many items the source has by now."""
@@ -58,7 +59,7 @@ class Worker:
         self._name = name
         self._generation = 0
         self._is_primary = False
-        self._sink_is_open = False
+        self._opening: Opening | None = None  # of the target
         self.process: Process = world.begin(name, "worker")
         world.add_task(self.process, self._raise_lease())
         world.add_task(self.process, self._live())
@@ -117,9 +118,7 @@ class Worker:
             if stage in orphans:
                 yield from self._write("recovered", partial(self._store.recovered, generation, stage))
         if self._job.chain.last in self._job.chain.groups[self._group]:
-            self._target.open(generation)
-            yield 1, "open sink.after"
-            self._sink_is_open = True
+            yield from self._open_sink(generation)
         yield from self._say("active", supervision.ACTIVE)
         self._is_primary = True
 
@@ -206,24 +205,38 @@ class Worker:
     def _feed_sink(self) -> Task:
         while True:
             yield limits.POLL_MS // 2, ""
-            if self._sink_is_open:
+            if self._opening is not None:
                 try:
-                    yield from self._publish_all(self._generation)
+                    yield from self._publish_all(self._opening)
                 except (FencedError, LedgerError):
                     yield RETRY_MS, ""
 
-    def _publish_all(self, generation: int) -> Call[None]:
+    def _open_sink(self, generation: int) -> Call[None]:
+        opening = self._target.open(generation)
+        yield 1, "open sink.after"
+        self._opening = opening
+
+    def _publish_all(self, opening: Opening) -> Call[None]:
+        """Publish what is behind, under the generation of the opening; after another was raised, the next one's."""
+        if self._generation not in (0, opening.generation):
+            self._world.counts["sink opened again"] += 1
+            yield from self._open_sink(self._generation)
+            return
         position, head = yield from self._world.read(self._store.sink_place)
         for epoch in range(position, head + 1):
-            yield from self._world.read(lambda: self._store.refuse_deposed(generation))
-            yield self._world.rng.randint(0, 3), "publish.before"
-            self._publish(epoch, generation)
+            generation = self._publishes_as(opening)
+            yield from self._world.read(lambda generation=generation: self._store.refuse_deposed(generation))
+            yield self._world.rng.randint(0, self._job.publish_ms_max), "publish.before"
+            self._publish(opening, epoch, generation)
             yield self._world.rng.randint(0, 3), "publish.after"
             yield from self._write("move sink", partial(self._store.move_sink, generation, epoch))
 
-    def _publish(self, epoch: int, generation: int) -> None:
+    def _publishes_as(self, opening: Opening) -> int:
+        return opening.generation
+
+    def _publish(self, opening: Opening, epoch: int, generation: int) -> None:
         try:
-            verdict = self._target.publish(epoch, generation)
+            verdict = self._target.publish(opening, epoch, generation)
         except FencedError:
             self._world.counts["publish refused"] += 1
             self._world.note(self.process, f"publish {epoch}: refused")
@@ -237,7 +250,7 @@ class Worker:
 
     def _lose_place(self) -> Call[None]:
         """A primary that was replaced says so and stops; a hot standby stands by again."""
-        self._generation, self._sink_is_open = 0, False
+        self._generation, self._opening = 0, None
         if self._is_primary:
             self._world.end(self.process, "deposed")
             yield 0, ""
@@ -267,7 +280,7 @@ class Worker:
 
     def _leave(self, status: str) -> Call[None]:
         generation = self._generation
-        self._sink_is_open = False
+        self._opening = None
         yield from self._write("leave", lambda: self._store.leave(generation, self._name, status))
         yield self._world.rng.randint(10, 2_000), "leave.after"
         self._world.end(self.process, "left")

@@ -14,8 +14,12 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from holdfast.core import limits
 from holdfast.core.errors import FencedError, LedgerError
+from holdfast.protocols import lock_wait
 from holdfast.protocols.detector import Evidence, Thread
+from holdfast.protocols.lock_wait import Holding
+from sim import faults
 from sim.checker import Checker, Violation
 from sim.faults import Fault
 from sim.store import Store
@@ -67,6 +71,9 @@ class World:
     counts: Counter[str] = field(default_factory=Counter)
     losing_reply: set[str] = field(default_factory=set)  # processes whose next write is not answered
     second_supervisor: bool = False  # somebody is about to start another
+    inside: Process | None = None  # who holds the ledger's write lock
+    inside_since_ms: int = 0
+    commits: int = 0
     _heap: list[tuple[int, int, Process, Task, str]] = field(default_factory=list)
     _pushed: int = 0
 
@@ -120,6 +127,9 @@ class World:
         yield self.rng.randint(0, 3), f"{step}.before"
         while self.now_ms < self.outage_until_ms:
             yield self.outage_until_ms - self.now_ms, ""
+        yield from self._lock(process)
+        yield 0, f"{step}.inside"
+        self.inside = None
         try:
             result = act()
         except FencedError:
@@ -130,6 +140,7 @@ class World:
             raise Violation(f"{process.name} could not {step}: {error}") from error
         self.note(process, f"{step}: {result}")
         self.counts[step] += 1
+        self.commits += 1
         self.checker.after(process.name, self.store.view())
         if process.name in self.losing_reply:
             self.losing_reply.remove(process.name)
@@ -137,6 +148,37 @@ class World:
             raise LedgerError(f"no reply to {step}", operation=step, heals=True)
         yield self.rng.randint(0, 3), f"{step}.after"
         return result
+
+    def _lock(self, process: Process) -> Call[None]:
+        """Wait for the write lock as the product does: whoever stands still with it is ended, within a bound."""
+        seen: Holding | None = None
+        begun_ms = looked_ms = self.now_ms
+        while self.inside is not None and self.inside.lives:
+            yield 1 if self.now_ms - begun_ms < 10 else 50, ""
+            if self.now_ms - looked_ms < limits.LEDGER_LOOK_MS or self.inside is None:
+                continue
+            holder = None if self.inside is process else self.inside.pid
+            seen = lock_wait.look(seen, holder, self.commits, self.now_ms - looked_ms)
+            looked_ms = self.now_ms
+            if seen is not None and seen.is_stuck():
+                self._free(self.inside)
+            elif self.now_ms - begun_ms > limits.LEDGER_BUSY_MS_MAX:
+                self.counts["ledger locked"] += 1
+                raise LedgerError("the ledger is locked", operation="write", heals=True)
+        self.inside, self.inside_since_ms = process, self.now_ms
+
+    def _free(self, holder: Process) -> None:
+        if not self.may_be_ended(holder):
+            return
+        held_ms = self.now_ms - self.inside_since_ms
+        if held_ms < limits.LEDGER_HOLD_MS_MAX:
+            raise Violation(f"{holder.name} was ended, but has held the lock for {held_ms} ms only")
+        self.counts["lock freed"] += 1
+        self.end(holder, "ended for its lock")
+
+    def may_be_ended(self, holder: Process) -> bool:
+        """What the flow has started, whatever its part."""
+        return holder.role == "worker"
 
     def evidence_of(self, worker: str) -> Evidence:
         """What a judge finds: a lease is 0 before the first raise, and None if it cannot be read just now."""
@@ -202,8 +244,8 @@ class World:
         match fault.kind:
             case "crash":
                 self.end(process, "crashed")
-            case "pause":
-                process.paused_until_ms = until_ms
+            case "pause" | faults.STANDS_STILL:
+                process.paused_until_ms = max(process.paused_until_ms, until_ms)
             case "starved":
                 process.starved_from_ms, process.starved_until_ms = self.now_ms, until_ms
                 process.paused_until_ms = until_ms

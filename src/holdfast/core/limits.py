@@ -131,6 +131,12 @@ EVENTS_MAX = 100_000
 # outage that should cost nobody anything.
 LEDGER_BUSY_MS_MAX = 15_000
 
+# Whoever waits for the lock of a ledger on SQLite looks so often at who holds it; and a process of the flow that has
+# held it for so long without a commit is ended. A transaction takes milliseconds, but its last step waits for the disk;
+# and those who wait must have time left when the lock is free.
+LEDGER_LOOK_MS = 1_000
+LEDGER_HOLD_MS_MAX = 8_000
+
 # A ledger transaction takes milliseconds. One in PostgreSQL that has asked nothing for so long is of a process that stands
 # still, and is ended by the server: before anybody who waits for its lock gives up.
 LEDGER_IDLE_MS_MAX = 5_000

@@ -1,12 +1,13 @@
 """What the ledger needs of a database, and how its errors are told.
 
 Two keep it: SQLite (`ledger/sqlite.py`) and PostgreSQL (`ledger/postgres.py`). Both give readers one consistent view
-that waits for nobody, let one writer in at a time, and bound every wait.
+that waits for nobody, let one writer in at a time, and bound every wait: a process that stands still inside a
+transaction is ended there, or its connection, before those who wait for it give up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -15,7 +16,6 @@ from sqlalchemy.exc import DBAPIError
 
 from holdfast.core.errors import LedgerError
 from holdfast.ledger.location import InFile, Location
-from holdfast.ledger.process import Process
 
 
 class Watch(Protocol):
@@ -73,10 +73,6 @@ class Database(Protocol):
 
     def hint(self, error: DBAPIError) -> str:
         """What to do about an error that does not heal."""
-        ...
-
-    def free(self, holders: Sequence[Process]) -> bool:
-        """End what may stand in the way of writers, given the flow's living processes; whether there was anything."""
         ...
 
     def watch(self) -> Watch:

@@ -3,15 +3,12 @@
 Taking the flow raises the generation, so that whoever held it before changes nothing more. A supervisor lets the
 workers that it finds go on, and decides about them; a process that runs the flow by itself deposes them all.
 
-A deposed process is left to find out by itself, with one exception: one that stands still inside a ledger
-transaction holds the write lock, and nobody can be told anything until it is let go. So `take` by force
-ends what holds it, once the lock has been waited for in vain: with SQLite the process, if it is on this host, with
-PostgreSQL its connection.
+A deposed process is left to find out by itself. Only one that stands still inside a ledger transaction is ended, or its
+connection, by whoever waits for the lock (`ledger/databases.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 
 import sqlalchemy as sa
@@ -28,14 +25,18 @@ def take(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
     """Run the flow in this process alone; returns the new generation. The living are replaced only by force."""
     with ledger.read() as tx:
         _refuse_living(_living(tx), by_force)
-    return _with_force(ledger, by_force, lambda: _take(ledger, flow_name, by_force))
+    with ledger.unfenced_write() as tx:
+        generation = _claim(tx, ledger.place, flow_name, by_force, _living(tx))
+        groups.merge_into_one(tx, MAIN, generation, worker_name(Process.myself(), generation))
+        return generation
 
 
 def supervise(ledger: Ledger, flow_name: str, *, by_force: bool = False) -> int:
     """Decide about the flow's workers from now on; returns the generation by which one does so."""
     with ledger.read() as tx:
         _refuse_living(_holder(tx), by_force)
-    return _with_force(ledger, by_force, lambda: _supervise(ledger, flow_name, by_force))
+    with ledger.unfenced_write() as tx:
+        return _claim(tx, ledger.place, flow_name, by_force, _holder(tx))
 
 
 def supervisor(ledger: Ledger) -> int:
@@ -67,31 +68,9 @@ def resign(ledger: Ledger, supervisor: int) -> None:
         record_event(tx, "released", "the supervisor has stopped", generation=supervisor)
 
 
-def _take(ledger: Ledger, flow_name: str, by_force: bool) -> int:
-    with ledger.unfenced_write() as tx:
-        generation = _claim(tx, ledger.place, flow_name, by_force, _living(tx))
-        groups.merge_into_one(tx, MAIN, generation, worker_name(Process.myself(), generation))
-        return generation
-
-
-def _supervise(ledger: Ledger, flow_name: str, by_force: bool) -> int:
-    with ledger.unfenced_write() as tx:
-        return _claim(tx, ledger.place, flow_name, by_force, _holder(tx))
-
-
 def worker_name(process: Process, generation: int) -> str:
     """What a process that runs a flow by itself is called among the workers: another name each time it takes it."""
     return f"process-{process.pid}-{generation}"
-
-
-def _with_force(ledger: Ledger, by_force: bool, claim: Callable[[], int]) -> int:
-    try:
-        return claim()
-    except LedgerError as error:
-        if not (by_force and error.heals):
-            raise
-        _end_living(ledger, error)
-        return claim()
 
 
 def _claim(tx: Connection, place: str, flow_name: str, by_force: bool, before: Process | None) -> int:
@@ -129,14 +108,6 @@ def _refuse_living(holder: Process | None, by_force: bool) -> None:
             operation="take",
             hint="Stop it, wait for it with --wait, or replace it with --take-over.",
         )
-
-
-def _end_living(ledger: Ledger, error: LedgerError) -> None:
-    """A process that was stopped inside a transaction may keep everybody out: whatever holds the lock is ended."""
-    with ledger.read() as tx:
-        found = [_holder(tx), *groups.processes(tx)]
-    if not ledger.free([one for one in found if one]):
-        raise error
 
 
 def _why(me: Process, before: Process | None) -> str:

@@ -8,7 +8,7 @@ return, and every wait for the lock is bounded: `ledger/databases.py` says which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from holdfast.ledger import location as locations
 from holdfast.ledger import schema
 from holdfast.ledger.databases import Database, Watch, database_of, translated
 from holdfast.ledger.location import FILE_NAME, RESET_NAME, InFile, Location
-from holdfast.ledger.process import Process
 
 
 class Ledger:
@@ -68,11 +67,6 @@ class Ledger:
         """Remove it, with all that it knows."""
         with translated(self._database, "drop"):
             self._database.drop()
-
-    def free(self, holders: Sequence[Process]) -> bool:
-        """End what may stand in the way of writers, given the flow's living processes; whether there was anything."""
-        with translated(self._database, "free"):
-            return self._database.free(holders)
 
     def watch(self) -> Watch:
         """Hear of commits from now on, whoever makes them."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from holdfast.core import limits
 from holdfast.core.errors import LedgerError, PlanError
 from holdfast.ledger import schema
 from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME, SCHEMA_PREFIX, InPostgres
-from holdfast.ledger.process import Process
 
 if TYPE_CHECKING:
     import psycopg
@@ -47,12 +46,6 @@ _SETTINGS = (
 )
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:key), pg_notify(:channel, '')")
-
-_END_HOLDER = sa.text(
-    "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND (classid::bigint << 32) + objid::bigint = :key AND pid <> pg_backend_pid()"
-)
 
 
 class Postgres:
@@ -153,11 +146,6 @@ class Postgres:
             f"Check the server and the address in {POINTER_NAME} or --ledger; the password comes from the URL,"
             f" {PASSWORD_VARIABLE}, PGPASSWORD or the password file. The user must be allowed to make a schema."
         )
-
-    def free(self, holders: Sequence[Process]) -> bool:
-        """Cut off the writer that holds the lock, wherever its process is."""
-        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            return bool(connection.execute(_END_HOLDER, {"key": self._key}).all())
 
     def watch(self) -> PostgresWatch:
         """Hear of commits from now on."""

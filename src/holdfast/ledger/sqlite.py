@@ -1,24 +1,28 @@
 """The ledger on SQLite, in the work directory: WAL, `synchronous=FULL`, one writer by `BEGIN IMMEDIATE`.
 
-A process that stands still inside a transaction keeps the write lock until it is ended; SQLite has no other way.
+A process that stands still inside a transaction keeps the write lock until it is ended; SQLite has no other way. So
+whoever waits for it ends it, if it is one of the flow's (`ledger/sqlite_lock.py`), and says so in the audit trail.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine, Transaction
 from sqlalchemy.exc import DBAPIError
 
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError
 from holdfast.ledger import schema
+from holdfast.ledger.groups import noted_processes
+from holdfast.ledger.ledger import record_event
 from holdfast.ledger.location import InFile
 from holdfast.ledger.process import Process
+from holdfast.ledger.sqlite_lock import LockWait
 
 
 class Sqlite:
@@ -77,9 +81,38 @@ class Sqlite:
         """A transaction that no other writer is beside."""
         with (
             self._engine.connect().execution_options(holdfast_write=True) as connection,
-            connection.begin(),
+            self._begun(connection),
         ):
             yield connection
+
+    def _begun(self, connection: Connection) -> Transaction:
+        """A transaction, as soon as nobody else is in one; who had to be ended for it is in the audit trail."""
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        wait, ended = LockWait(self._file, driver, self._processes), None
+        driver.execute(f"PRAGMA busy_timeout={limits.LEDGER_LOOK_MS}")
+        try:
+            while True:
+                try:
+                    transaction = connection.begin()
+                    if ended is None:
+                        return transaction
+                    # By itself: what the transaction was begun for may be refused.
+                    record_event(connection, "lock freed", _why(ended))
+                    transaction.commit()
+                    ended = None
+                except DBAPIError as error:
+                    if not self.heals(error):
+                        raise
+                    ended = wait.ended() or ended
+        finally:
+            driver.execute(f"PRAGMA busy_timeout={limits.LEDGER_BUSY_MS_MAX}")
+
+    def _processes(self) -> list[Process]:
+        """Those of the flow: who runs or supervises it, and all that were started for it and have not ended."""
+        with self.reading() as tx:
+            holders = tx.execute(sa.select(schema.flow.c.holder)).scalars()
+            return [*(Process(**one) for one in holders if one), *noted_processes(tx).values()]
 
     def heals(self, error: DBAPIError) -> bool:
         """Whether another writer was in the way."""
@@ -88,13 +121,6 @@ class Sqlite:
     def hint(self, error: DBAPIError) -> str:
         """What is wrong is the file."""
         return "Check the disk and the file, or bring the ledger back from a backup."
-
-    def free(self, holders: Sequence[Process]) -> bool:
-        """End the flow's processes on this host: one that was stopped inside a transaction keeps the lock for ever."""
-        here = [one for one in holders if one.is_here and one.lives() and one != Process.myself()]
-        for one in here:
-            one.end()
-        return bool(here)
 
     def watch(self) -> SqliteWatch:
         """Hear of commits from now on."""
@@ -143,6 +169,11 @@ class SqliteWatch:
 
     def _version(self) -> int:
         return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def _why(ended: Process) -> str:
+    held_s = limits.LEDGER_HOLD_MS_MAX // 1000
+    return f"process {ended.pid} stood still inside a transaction of the ledger for {held_s} s, and was ended"
 
 
 def _begin(connection: Connection) -> None:

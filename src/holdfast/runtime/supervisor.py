@@ -304,7 +304,8 @@ class _Supervisor:
             return
         match action:
             case Promote(group=group, worker=worker, members=members, reason=reason):
-                self._promote(row, workers, worker, members, reason)
+                groups.assign(ledger, generation, group, worker, members, reason)
+                crashpoints.reach("failover.after_fence")
                 later = time.monotonic() + limits.REPAIR_GROUP_AFTER_MS / 1000
                 starts = self.starts[group]
                 starts.fill_after, starts.heads = later, _sum(heads, row)
@@ -333,19 +334,6 @@ class _Supervisor:
         for row in rows:
             watch = self.watching.watches.get(row.worker, Watch())
             self.leftovers.leave(row.worker, process_of(row, watch), watch.child)
-
-    def _promote(
-        self, row: GroupRow, workers: list[WorkerRow], worker: str, members: tuple[str, ...], reason: str
-    ) -> None:
-        try:
-            groups.assign(self.ledger, self.generation, row.group, worker, members, reason)
-        except LedgerError as error:
-            # A worker that hangs inside a transaction keeps everybody out until something is ended.
-            hung = [w.process for w in workers if w.process and w.worker == row.primary]
-            if not error.heals or not self.ledger.free(hung):
-                raise
-            groups.assign(self.ledger, self.generation, row.group, worker, members, reason)
-        crashpoints.reach("failover.after_fence")
 
     def _start(self, group: str, reason: str, heads: int, in_background: bool) -> None:
         starts = self.starts.setdefault(group, Starts())

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from holdfast.core import limits
 from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger import holder, schema
 from holdfast.ledger.ledger import Ledger
@@ -89,7 +90,6 @@ def test_a_torn_ledger_is_a_ledger_error(tmp_path: Path) -> None:
 
 
 def test_events_are_bounded_in_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.core import limits
     from holdfast.ledger.ledger import record_event
 
     monkeypatch.setattr(limits, "EVENTS_MAX", 50)
@@ -117,9 +117,8 @@ with ledger.write(1):
 def test_a_holder_stopped_inside_a_transaction_is_named_and_ended_by_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.core import limits
-
-    monkeypatch.setattr(limits, "LEDGER_BUSY_MS_MAX", 500)
+    monkeypatch.setattr(limits, "LEDGER_LOOK_MS", 100)
+    monkeypatch.setattr(limits, "LEDGER_HOLD_MS_MAX", 500)
     command = [sys.executable, "-c", STUCK, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

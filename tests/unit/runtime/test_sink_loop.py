@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from holdfast.core.errors import FencedError
 from holdfast.flow.endpoints import parquet
 from holdfast.flow.planner import SinkSpec
-from holdfast.ledger import epochs, groups, holder, stages
+from holdfast.ledger import epochs, groups, holder, stages, starts
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
@@ -69,7 +70,7 @@ class Flow:
         groups.admit(self.ledger, self.supervisor, GROUP, "standby")
         stages.register(self.ledger, generation, STAGE, None, [])
         with self.ledger.write(generation) as tx:
-            stages.add_cursor(tx, "sink:out", f"channel:{STAGE}.out", 0)
+            starts.add_cursor(tx, "sink:out", f"channel:{STAGE}.out", 0)
         for epoch in range(len(VALUES)):
             self._commit(epoch)
         self.target = Watched(ParquetSink(str(root / "out"), False, SCHEMA))
@@ -93,7 +94,12 @@ class Flow:
             row = epochs.stage_row(tx, STAGE)
         row, attempt = epochs.record_plan(self.ledger, row, {"ranges": {}})
         files = [
-            {"path": path.name, "bytes": path.stat().st_size, "rows": pq.read_metadata(path).num_rows}
+            {
+                "path": path.name,
+                "bytes": path.stat().st_size,
+                "rows": pq.read_metadata(path).num_rows,
+                "crc32": zlib.crc32(path.read_bytes()),
+            }
             for path in segments(self.root, epoch)
         ]
         segment = {
