@@ -79,6 +79,8 @@ class Supervisor:
         yield 0, "looked"
         self._accused = {worker: self._judge(worker, evidence) for worker, evidence in found.items()}
         groups, self._workers = yield from self._world.read(self._world.store.groups_and_workers)
+        # One that another supervisor was about to start, and that has said nothing yet, may never come.
+        self._causes |= {row.worker: "unheard of" for row in self._workers if not self._knows(row)}
         seen = [(row.group, self._see(row, lives)) for row in self._workers]
         for name in self._chain.groups:
             for action in self._decide(groups[name], [one for group, one in seen if group == name]):
@@ -90,10 +92,12 @@ class Supervisor:
         self._beliefs[worker] = belief
         return verdict.why
 
+    def _knows(self, row: WorkerRow) -> bool:
+        return row.process is not None or row.worker in self._children
+
     def _see(self, row: WorkerRow, lives: Mapping[str, bool]) -> Seen:
-        known = row.process is not None or row.worker in self._children
         accused = self._accused.get(row.worker, "")
-        return Seen(row.worker, row.status, known and lives.get(row.worker, True), accused)
+        return Seen(row.worker, row.status, self._knows(row) and lives.get(row.worker, True), accused)
 
     def _decide(self, row: GroupRow, seen: Sequence[Seen]) -> list[Action]:
         last_ms = self._last_start_ms.get(row.group)

@@ -20,7 +20,7 @@ from sim.real_ledger import RealLedger
 from sim.store import Chain, Store
 
 ONE = os.environ.get("HOLDFAST_SIM_SEED")
-BLOCK = 250
+BLOCK = 500
 BLOCKS = range(0, 2_000, BLOCK)
 CALM = range(200)
 REAL = range(24)

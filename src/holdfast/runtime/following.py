@@ -10,8 +10,12 @@ from holdfast.core import limits
 from holdfast.ledger import groups, schema
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.starts import NOT_SEEN
 from holdfast.runtime.news import Outlook
 from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report
+
+# Events that a person is told of while a flow runs.
+_TOLD = (*groups.TOLD, NOT_SEEN)
 
 
 class Follower:
@@ -98,13 +102,14 @@ class Follower:
             self._event = seq
 
     def _read_notices(self, tx: sa.Connection) -> None:
-        """What has befallen workers since the run began."""
+        """What has befallen workers, and what stages and sinks were found to have missed, since the run began."""
         events = schema.events
         if self._noticed is None:
             self._noticed = int(tx.execute(sa.select(sa.func.max(events.c.seq))).scalar() or 0)
-        told = sa.select(events).where(events.c.seq > self._noticed, events.c.kind.in_(groups.TOLD))
+        told = sa.select(events).where(events.c.seq > self._noticed, events.c.kind.in_(_TOLD))
         for row in tx.execute(told.order_by(events.c.seq)).all():
-            self.progress.notice(Notice(row.at_ms, row.kind, row.reason))
+            reason = f"stage {row.stage}: {row.reason}" if row.stage else row.reason
+            self.progress.notice(Notice(row.at_ms, row.kind, reason))
             self._noticed = row.seq
 
     def _read_sinks(self, tx: sa.Connection) -> None:

@@ -57,10 +57,10 @@ class MergeSample:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that happened to a worker and that a person should know of."""
+    """Something that happened in a flow and that a person should know of."""
 
     at_ms: int
-    kind: str  # failover, expelled
+    kind: str  # failover, expelled, not seen
     reason: str
 
 

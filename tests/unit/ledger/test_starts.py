@@ -14,6 +14,7 @@ from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.sink_starts import start_of
 from holdfast.ledger.starts import NOT_SEEN, begin_sink
+from holdfast.runtime.following import Follower
 
 CHANNEL = "channel:a.out"
 
@@ -82,6 +83,15 @@ def test_a_new_stage_starts_behind_the_last_rows_that_are_gone(ledger: Ledger) -
     )
     register(ledger, "b")
     assert len(told(ledger)) == 1  # known by now
+
+
+def test_who_watches_the_run_is_told(ledger: Ledger) -> None:
+    follower = Follower()
+    follower.read(ledger)
+    register(ledger, "b")
+    follower.read(ledger)
+    (notice,) = follower.progress.notices
+    assert (notice.kind, notice.reason) == (NOT_SEEN, f"stage b: {told(ledger)[0]}")
 
 
 def test_a_new_stage_that_is_to_start_now_leaves_out_what_is_kept_too(ledger: Ledger) -> None:
