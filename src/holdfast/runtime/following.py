@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from holdfast.core import limits
 from holdfast.ledger import groups, schema
+from holdfast.ledger.definitions import CODE_CHANGED
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.news import Outlook
@@ -98,11 +99,12 @@ class Follower:
             self._event = seq
 
     def _read_notices(self, tx: sa.Connection) -> None:
-        """What has befallen workers since the run began."""
+        """What has befallen workers, and which stages go on with other code, since the run began."""
         events = schema.events
         if self._noticed is None:
             self._noticed = int(tx.execute(sa.select(sa.func.max(events.c.seq))).scalar() or 0)
-        told = sa.select(events).where(events.c.seq > self._noticed, events.c.kind.in_(groups.TOLD))
+        kinds = (*groups.TOLD, CODE_CHANGED)
+        told = sa.select(events).where(events.c.seq > self._noticed, events.c.kind.in_(kinds))
         for row in tx.execute(told.order_by(events.c.seq)).all():
             self.progress.notice(Notice(row.at_ms, row.kind, row.reason))
             self._noticed = row.seq

@@ -60,7 +60,7 @@ class Notice:
     """Something that happened to a worker and that a person should know of."""
 
     at_ms: int
-    kind: str  # failover, expelled
+    kind: str  # failover, expelled, code changed
     reason: str
 
 
