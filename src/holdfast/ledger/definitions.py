@@ -41,7 +41,7 @@ def settle(
         has_run = name in known and known[name].head >= 0
         changed = _changed_code(before.code, stages[name].code) if before and has_run else []
         if changed:
-            told.append(f"the code of stage {name!r} has changed ({', '.join(changed)})")
+            told.append(f"its code has changed ({', '.join(changed)})")
             record_event(tx, CODE_CHANGED, told[-1], stage=name, generation=generation)
         _write(tx, _STAGE + name, dict(stages[name].parts), dict(stages[name].code))
     for name, sink in sinks.items():

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from holdfast.core import limits
 from holdfast.ledger import groups, schema
+from holdfast.ledger.definitions import CODE_CHANGED
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.starts import NOT_SEEN
@@ -15,7 +16,7 @@ from holdfast.runtime.news import Outlook
 from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report
 
 # Events that a person is told of while a flow runs.
-_TOLD = (*groups.TOLD, NOT_SEEN)
+_TOLD = (*groups.TOLD, NOT_SEEN, CODE_CHANGED)
 
 
 class Follower:
@@ -102,7 +103,7 @@ class Follower:
             self._event = seq
 
     def _read_notices(self, tx: sa.Connection) -> None:
-        """What has befallen workers, and what stages and sinks were found to have missed, since the run began."""
+        """What has befallen workers, what stages and sinks were found to have missed, and which go on with other code, since the run began."""
         events = schema.events
         if self._noticed is None:
             self._noticed = int(tx.execute(sa.select(sa.func.max(events.c.seq))).scalar() or 0)
