@@ -53,8 +53,8 @@ def run(
     """Measure, print the tables and, if told where, write the JSON. `quick` only shows that it all runs."""
     sizes: Sequence[Size] = SIZES
     if quick:
-        sizes = (replace(SIZES[0], rows=1_000, warmup=0, epochs=2, rounds=2),)
-        keys, grown, touched, epochs, seeds = 2_000, (1_000,), 200, 4, 2
+        sizes = (replace(SIZES[0], rows=1_000, warmup=0, epochs=2, rounds=1),)
+        keys, grown, touched, epochs, seeds = 2_000, (1_000,), 200, 4, 1
     sized = [asdict(size) for size in sizes]
     parameters = {"keys": keys, "sizes": sized, "grown": list(grown), "touched": touched, "seeds": seeds}
     report = Report("checksums", seed, {**parameters, "quick": quick}, bars={} if quick else BARS)
