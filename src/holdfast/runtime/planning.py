@@ -133,7 +133,7 @@ def _passed_over_to(
     ranges = {}
     for origin in stage.spec.inputs:
         offered = _offered(tx, stage, origin)
-        stop = min(offered.empty_until, *(of[origin.id] for of in (bounds, starts) if origin.id in of))
+        stop = min([offered.empty_until, *(of[origin.id] for of in (bounds, starts) if origin.id in of)])
         if stop > offered.start:
             ranges[origin.id] = (offered.start, stop)
     return PassOver(ranges) if ranges else None
