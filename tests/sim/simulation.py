@@ -74,8 +74,8 @@ def draw(
     wanted = rng.choice((1, 2, 3, 3))
     shape, items, every_ms = rng.choice(SHAPES), rng.randint(3, 25), rng.randint(20, 400)
     until_idle = rng.random() < 0.3
-    # Every third target is so slow that its sink has epochs in hand whatever happens.
-    publish_ms_max = rng.choice((3, 3, 600))
+    # Every other target is so slow that its sink has epochs in hand whatever happens.
+    publish_ms_max = rng.choice((3, 1_500))
     hot = wanted > 1 and rng.random() < 0.6
     drawn = faults.draw(rng, kinds, faults_max)
     gaps = rng.randint(1, GAPS_MAX) if rng.random() < 0.5 else 0

@@ -229,7 +229,8 @@ class Worker:
             yield self._world.rng.randint(0, self._job.publish_ms_max), "publish.before"
             self._publish(opening, epoch, generation)
             yield self._world.rng.randint(0, 3), "publish.after"
-            yield from self._write("move sink", partial(self._store.move_sink, generation, epoch))
+            mover = self._publishes_as(opening)
+            yield from self._write("move sink", partial(self._store.move_sink, mover, epoch))
 
     def _publishes_as(self, opening: Opening) -> int:
         return opening.generation
