@@ -21,11 +21,21 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core import limits
+from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
 from holdfast.flow.nodes import Dedup
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.hashing import hash_columns
-from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, quoted, sent, unfit_for_comparison
+from holdfast.spark.keys import (
+    HASH,
+    PREFIX,
+    BoundKeys,
+    has_digests,
+    hash_sql,
+    quoted,
+    sent,
+    unfit_for_comparison,
+)
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import (
     INPUT,
@@ -198,6 +208,7 @@ def bind_dedup(stage: str, node: Dedup, df: DataFrame, clock: Clock, hash_bits: 
     """Work out the types of a dedup over a DataFrame that has the input's schema."""
     assert node.within_us is not None
     ids = BoundKeys.of(stage, df.schema, node.ids)
+    _check_ids(stage, ids)
     marks = [(STATE_HASH, pa.int64()), (DIGEST, pa.int64())]
     origin = [(INPUT, pa.int32())] if clock.inputs > 1 else []
     columns = [(f"c{i}", field.type) for i, field in enumerate(clock.side)]
@@ -219,3 +230,17 @@ def bind_dedup(stage: str, node: Dedup, df: DataFrame, clock: Clock, hash_bits: 
         },
         Direct(ids.names, (tuple(clock.side.names),)) if ids.hashable else None,
     )
+
+
+def _check_ids(stage: str, ids: BoundKeys) -> None:
+    """Refuse ids of which the digest, all that is kept of them, may be that of another: a row would be dropped for it."""
+    for field in ids.fields:
+        if not has_digests(field.dataType):
+            raise PlanError(
+                f"column {field.name!r}, a {field.dataType.simpleString()}, cannot be an id: its values cannot be told apart"
+                " by their digests",
+                operation="bind",
+                stage=stage,
+                hint="Dedup by plain values: the fields of a struct, to_json(...) of what is nested, collation_key(...)"
+                " of text with a collation, as columns that a transform adds.",
+            )

@@ -21,7 +21,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow.aggregates import Aggregate, DistinctCount
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH as KEY_HASH
-from holdfast.spark.keys import BoundKeys
+from holdfast.spark.keys import BoundKeys, has_digests
 from holdfast.spark.operators.accumulator import Accumulator, Columns
 from holdfast.spark.operators.accumulators import accumulator, partials
 from holdfast.spark.operators.contract import Direct
@@ -275,8 +275,7 @@ def _check_values(stage: str, df: DataFrame, name: str, aggregate: DistinctCount
     with _explained(stage, df, name):
         kinds = [field.dataType for field in df.select(*(f.expr(sql) for sql in aggregate.columns)).schema]
     for sql, kind in zip(aggregate.columns, kinds, strict=True):
-        nested = isinstance(kind, t.ArrayType | t.StructType | t.MapType | t.VariantType)
-        if nested or (isinstance(kind, t.StringType) and kind != t.StringType()):
+        if not has_digests(kind):
             raise PlanError(
                 f"aggregate {name!r} counts {sql!r}, a {kind.simpleString()}, whose values cannot be told apart here",
                 operation="bind",
