@@ -97,7 +97,7 @@ class RealStore:
         reach = lambda point: None if point in _SILENT else around.reach(point)  # noqa: E731
         patch.setattr(crashpoints, "reach", reach)
         patch.setattr(coordinator, "_now_us", around.now_us)
-        patch.setattr(sink_loop, "fault", lambda root, file, deep: None)
+        patch.setattr(sink_loop, "fault_at_first", lambda root, file: None)
         commit, begin, return_to = ledger_snapshots.commit, ledger_snapshots.begin, region.return_to
 
         def committed(ledger: Ledger, generation: int, snapshot: ledger_snapshots.Snapshot) -> None:

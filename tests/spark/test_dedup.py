@@ -157,7 +157,7 @@ def test_several_columns_null_ids_and_all_kinds_of_columns_go_through_whole(
 def test_ids_that_digests_do_not_tell_apart_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = pa.table({"id": [0, 1], "tags": pa.array([["p", None], [None, "p"]]), "ts": at(0, 1)})
     with pytest.raises(hf.PlanError, match="'tags', a array<string>, cannot be an id"):
-        run(spark, tmp_path, table, "tags")
+        run(spark, tmp_path, table, "tags", per_epoch=2)
 
 
 def test_an_id_may_come_again_once_the_span_has_passed(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pyspark.sql import types as t
 from pyspark.sql.streaming import StreamingQuery
 
 from holdfast.core import limits
-from holdfast.core.errors import HoldfastError, InputError, PlanError
+from holdfast.core.errors import CodeError, FlowError, HoldfastError, InputError, PlanError
 from holdfast.flow.streams import StreamSource
 from holdfast.ledger.inputs import Item
 from holdfast.sources.contract import Limits, Source, Taken
@@ -205,7 +205,7 @@ class SparkStream(Source):
             query = self._query
             if query is None or query.isActive:
                 return
-            if self._raised is not None and not isinstance(self._raised, SparkJobError):
+            if self._raised is not None and not _is_of_the_query(self._raised):
                 raise self._raised
             error = self._raised or query.exception()
             text = str(error)
@@ -294,3 +294,8 @@ class SparkStream(Source):
 
 def _is_remote(frame: DataFrame) -> bool:
     return type(frame).__module__.startswith("pyspark.sql.connect")
+
+
+def _is_of_the_query(error: HoldfastError) -> bool:
+    """Whether it is Spark that could not do the query; code of the user's that raised is told as such."""
+    return isinstance(error, SparkJobError | FlowError) and not isinstance(error, CodeError)
