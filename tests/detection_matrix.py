@@ -143,7 +143,10 @@ class Matrix:
         self.guard.wait_for_head(0)
         self.feed()
         self.guard.wait_for_standby(self.rehearsals)
-        self.guard.wait_for_head(self.stand.head() + 1)
+        # All that was fed before may have been read by now.
+        head = self.stand.head()
+        self.feed()
+        self.guard.wait_for_head(head + 1)
 
     def feed(self) -> None:
         """There is always something to do."""

@@ -118,6 +118,11 @@ def judge(belief: Belief | None, evidence: Evidence, now_ms: int, terms: Terms) 
     return weighed, _verdict(weighed, terms)
 
 
+def once_ready(belief: Belief | None) -> Belief | None:
+    """A worker that is ready is known anew: what holds up a start, imports and a JVM, would make one patient with it for long."""
+    return belief if belief is None else replace(belief, intervals_ms=())
+
+
 def wants_threads(belief: Belief | None, counter: int | None, terms: Terms) -> bool:
     """Whether a look is worth the reading of what every thread has done: at a raise, and once one is overdue."""
     return belief is None or counter != belief.counter or belief.suspicion_ms >= terms.lease_ms / 2

@@ -18,6 +18,7 @@ from holdfast.ledger.process import Process
 from holdfast.protocols import detector, stuck
 from holdfast.protocols.detector import FINE, Belief, Evidence, Terms, Verdict
 from holdfast.protocols.stuck import OpenPlan, Standstill
+from holdfast.protocols.supervision import STARTING
 from holdfast.runtime import evidence
 from holdfast.runtime.lease import lease_path, read_lease
 
@@ -38,6 +39,7 @@ class Watch:
     child: subprocess.Popen[bytes] | None = None  # if it is a child of this process
     pidfd: int | None = None
     belief: Belief | None = None
+    starting: bool = True  # it has not been seen ready yet
     plans: dict[str, Standstill] = field(default_factory=dict)
     since_ms: int = field(default_factory=lambda: _now_ms())
 
@@ -73,6 +75,8 @@ class Watching:
     def look(self, row: WorkerRow, terms: Terms) -> Look:
         """Look at a worker's process and at its lease."""
         watch = self.watches.setdefault(row.worker, Watch())
+        if watch.starting and row.status != STARTING:
+            watch.starting, watch.belief = False, detector.once_ready(watch.belief)
         counter = read_lease(self._root, row.worker)
         process = process_of(row, watch)
         seen = Evidence(counter)

@@ -136,3 +136,15 @@ def test_a_verdict_says_how_long_by_the_clock_and_how_long_it_could_have_run() -
             break
     assert verdict.why.startswith("its lease has stood still for 1")
     assert verdict.why.endswith(" s of which it could have run")
+
+
+def test_what_held_up_a_start_makes_nobody_patient_with_a_worker_that_is_ready() -> None:
+    belief = raised()
+    slow, _ = judge(belief, Evidence(belief.counter + 1, idle(0)), 4_000, TERMS)
+    for at_ms in range(4_000 + LOOK_MS, 8_000, LOOK_MS):
+        slow, _ = judge(slow, Evidence(slow.counter, idle(0)), at_ms, TERMS)
+    slow, _ = judge(slow, Evidence(slow.counter + 1, idle(0)), 8_000, TERMS)
+    ready = detector.once_ready(slow)
+    assert ready is not None
+    assert detector.bound_ms(slow, TERMS) > 10_000
+    assert detector.bound_ms(ready, TERMS) == limits.LEASE_MS_MAX
