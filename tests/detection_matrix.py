@@ -75,6 +75,7 @@ class Matrix:
         self.stand = Stand(home)
         self.ill = home / "ill"
         self.ill.mkdir()
+        self.fallen: set[str] = set()  # workers that something has befallen
         os.environ["ILL_DIR"] = str(self.ill)
         os.environ.pop("ILL_NATIVE", None)
         if native:
@@ -129,6 +130,7 @@ class Matrix:
         """Have a fault befall the primary."""
         primary = self.guard.primary()
         pid, worker = self.guard.pid(primary), primary["worker"]
+        self.fallen.add(worker)
         if fault in ("killed", "stopped"):
             os.kill(pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
         elif fault == "jvm":
@@ -142,7 +144,7 @@ class Matrix:
         """Wait until somebody stands by who is warm, and epochs go on."""
         self.guard.wait_for_head(0)
         self.feed()
-        self.guard.wait_for_standby(self.rehearsals)
+        self.guard.wait_for_standby(self.rehearsals, but=self.fallen)
         # All that was fed before may have been read by now.
         head = self.stand.head()
         self.feed()

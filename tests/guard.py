@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from holdfast.core.errors import LedgerError
@@ -101,12 +101,13 @@ class Guard:
     def wait_for_head(self, head: int, stage: str = "totals") -> None:
         self.wait(f"epoch {head} of {stage}", lambda: self.stand.head(stage) >= head)
 
-    def wait_for_standby(self, rehearsals: int = 1) -> None:
-        """Wait until somebody could take over."""
+    def wait_for_standby(self, rehearsals: int = 1, but: Collection[str] = ()) -> None:
+        """Wait until somebody could take over, but for those who are known to be ill."""
 
         def stands_by() -> bool:
             group = self.group()
-            others = [w for w in group["workers"] if w["worker"] != group["primary"] and w["lives"]]
+            out = {group["primary"], *but}
+            others = [w for w in group["workers"] if w["worker"] not in out and w["lives"]]
             return any(w["part"] == "hot standby" or w["rehearsals"] >= rehearsals for w in others)
 
         self.wait("a standby", stands_by)

@@ -202,7 +202,7 @@ LEASE_MS_MIN = 200  # below it, two looks of the supervisor are all that would b
 LEASE_RAISES = 4
 
 # A lease that stands still for so long by the clock has run out, whatever kept its holder from running.
-LEASE_WALL_MS_MAX = 20_000
+LEASE_WALL_MS_MAX = 60_000
 
 # A process that has not raised its lease even once for so long, in time in which it could have run, is not going to; nor
 # is one that has not for so long by the clock.

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from holdfast.core.errors import LedgerError
 from holdfast.ledger.location import InFile, Location
+from holdfast.ledger.process import Process
 
 
 class Watch(Protocol):
@@ -73,6 +74,10 @@ class Database(Protocol):
 
     def hint(self, error: DBAPIError) -> str:
         """What to do about an error that does not heal."""
+        ...
+
+    def free(self, gone: Process) -> None:
+        """Let nobody wait for a process that counts as gone, if it stands inside a transaction."""
         ...
 
     def watch(self) -> Watch:

@@ -21,6 +21,7 @@ from holdfast.ledger import location as locations
 from holdfast.ledger import schema
 from holdfast.ledger.databases import Database, Watch, database_of, translated
 from holdfast.ledger.location import FILE_NAME, RESET_NAME, InFile, Location
+from holdfast.ledger.process import Process
 
 
 class Ledger:
@@ -67,6 +68,11 @@ class Ledger:
         """Remove it, with all that it knows."""
         with translated(self._database, "drop"):
             self._database.drop()
+
+    def free(self, gone: Process) -> None:
+        """Let nobody wait for a process that counts as gone, if it stands inside a transaction."""
+        with translated(self._database, "free"):
+            self._database.free(gone)
 
     def watch(self) -> Watch:
         """Hear of commits from now on, whoever makes them."""

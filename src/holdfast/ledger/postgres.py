@@ -24,6 +24,7 @@ from holdfast.core import limits
 from holdfast.core.errors import LedgerError, PlanError
 from holdfast.ledger import schema
 from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME, SCHEMA_PREFIX, InPostgres
+from holdfast.ledger.process import Process
 
 if TYPE_CHECKING:
     import psycopg
@@ -146,6 +147,9 @@ class Postgres:
             f"Check the server and the address in {POINTER_NAME} or --ledger; the password comes from the URL,"
             f" {PASSWORD_VARIABLE}, PGPASSWORD or the password file. The user must be allowed to make a schema."
         )
+
+    def free(self, gone: Process) -> None:
+        """The server ends a transaction in which nothing happens by itself, soon."""
 
     def watch(self) -> PostgresWatch:
         """Hear of commits from now on."""

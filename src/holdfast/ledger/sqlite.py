@@ -17,12 +17,14 @@ from sqlalchemy.exc import DBAPIError
 
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError
-from holdfast.ledger import schema
+from holdfast.ledger import schema, sqlite_lock
 from holdfast.ledger.groups import noted_processes
 from holdfast.ledger.ledger import record_event
 from holdfast.ledger.location import InFile
 from holdfast.ledger.process import Process
 from holdfast.ledger.sqlite_lock import LockWait
+
+_INSIDE = "stood still inside a transaction of the ledger"
 
 
 class Sqlite:
@@ -122,6 +124,14 @@ class Sqlite:
         """What is wrong is the file."""
         return "Check the disk and the file, or bring the ledger back from a backup."
 
+    def free(self, gone: Process) -> None:
+        """End it: others would wait until they have seen for long enough that it stands still."""
+        if not gone.is_here or sqlite_lock.writer(self._file) != gone.pid:
+            return
+        gone.end()
+        with self.writing() as tx:
+            record_event(tx, "lock freed", f"process {gone.pid} {_INSIDE}, and was ended: it counted as gone")
+
     def watch(self) -> SqliteWatch:
         """Hear of commits from now on."""
         return SqliteWatch(str(self._file))
@@ -173,7 +183,7 @@ class SqliteWatch:
 
 def _why(ended: Process) -> str:
     held_s = limits.LEDGER_HOLD_MS_MAX // 1000
-    return f"process {ended.pid} stood still inside a transaction of the ledger for {held_s} s, and was ended"
+    return f"process {ended.pid} {_INSIDE} for {held_s} s, and was ended"
 
 
 def _begin(connection: Connection) -> None:

@@ -57,7 +57,8 @@ class Coordinator:
         if not self._stages:
             return False
         if self._rt.script.cuts:
-            return self._rt.script.can_cut(tx, self._stages)
+            committed = snapshots.all_snapshots(tx, protocol.COMMITTED)
+            return bool(committed) or self._rt.script.can_cut(tx, self._stages)
         under_way = protocol.PREPARING, protocol.COMMITTED, protocol.ASKED
         return bool(snapshots.all_snapshots(tx, *under_way)) or self._has_changed(tx)
 

@@ -300,8 +300,14 @@ class _Supervisor:
         self, action: supervision.Action, row: GroupRow, workers: list[WorkerRow], heads: dict[str, int]
     ) -> None:
         ledger, generation = self.ledger, self.generation
-        if self._is_back(action, workers):
-            return
+        loser = self._silent_loser(action, workers)
+        if loser is not None:
+            # One more look; and nobody has to wait for a transaction that it stands in.
+            if not self.watching.look(loser, self._terms(loser.group)).why_silent:
+                return
+            process = process_of(loser, self.watching.watches[loser.worker])
+            if process is not None:
+                ledger.free(process)
         match action:
             case Promote(group=group, worker=worker, members=members, reason=reason):
                 groups.assign(ledger, generation, group, worker, members, reason)
@@ -322,13 +328,12 @@ class _Supervisor:
             case Start(group=group, reason=reason, in_background=in_background):
                 self._start(group, reason, _sum(heads, row), in_background)
 
-    def _is_back(self, action: supervision.Action, workers: list[WorkerRow]) -> bool:
-        """Whether somebody who is about to lose its place for its silence has been heard again: one more look."""
+    def _silent_loser(self, action: supervision.Action, workers: list[WorkerRow]) -> WorkerRow | None:
+        """Who is about to lose its place for its silence."""
         match action:
             case Promote(instead_of=str(worker)) | Expel(worker=worker) | Forget(worker=worker):
-                rows = [row for row in workers if row.worker == worker and worker in self.silent]
-                return any(not self.watching.look(row, self._terms(row.group)).why_silent for row in rows)
-        return False
+                return next((row for row in workers if row.worker == worker and worker in self.silent), None)
+        return None
 
     def _leave_behind(self, rows: list[WorkerRow]) -> None:
         for row in rows:

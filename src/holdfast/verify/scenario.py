@@ -14,6 +14,9 @@ from holdfast.core.crashpoints import POINTS
 # Reached inside a task: the Python worker dies, and the flow itself tries again.
 IN_TASKS = frozenset({"task.before_layer", "task.after_layer", "task.after_segment", "merge.mid"})
 
+# Reached when there is time: what has come together by then is done at once.
+AT_LEISURE = frozenset({*(point for point in POINTS if point.startswith("merge.")), "snapshot.before_done"})
+
 # Reached only after a death before, or when a file is lost.
 IN_RECOVERY = frozenset({"recover.before", "recover.before_commit"})
 IN_REPAIR = frozenset({"repair.before_commit"})
@@ -169,9 +172,9 @@ class _Author:
         return self._one(fault, point, self._at(point, afresh=afresh), afresh=afresh)
 
     def _at(self, point: str, action: str = "kill", *, afresh: bool = False) -> Step:
-        """How often a point is reached differs from run to run, of merges most; and each worker counts for itself."""
+        """How often a point is reached differs from run to run, of some by far; and each worker counts for itself."""
         times = (self._ever if afresh else self._reached).get(point, 1)
-        most = 1 if point in IN_TASKS or point.startswith("merge.") else max(1, times // 2)
+        most = 1 if point in IN_TASKS or point in AT_LEISURE else max(1, times // 2)
         chance = Random(f"{self._seed}/{self._policy}/{point}/{action}")
         return Step(f"{point}:{chance.randint(1, most)}:{action}")
 

@@ -86,6 +86,23 @@ def test_whoever_waits_ends_the_worker_that_stands_still_inside_a_transaction(
             ]
 
 
+def test_who_counts_as_gone_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor knows of a silent worker before anybody has waited for its transaction."""
+    monkeypatch.setattr(limits, "LEDGER_HOLD_MS_MAX", 1 << 40)
+    with closing(Ledger(tmp_path)) as ledger:
+        holder.take(ledger, "flow")
+        with standing_still_in_a_transaction(tmp_path, ledger) as hung:
+            ledger.free(Process.myself())
+            assert hung.lives(), "it was somebody else's lock"
+            ledger.free(hung)
+            assert not hung.lives()
+        with ledger.read() as tx:
+            kinds = tx.execute(sa.select(schema.events.c.kind)).scalars().all()
+        assert kinds.count("lock freed") == 1
+        ledger.free(hung)
+        holder.release(ledger, 1)
+
+
 def test_a_process_of_somebody_else_is_named_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,9 +52,9 @@ def raised(times: int = 20) -> Belief:
 
 
 def accused_after_ms(course: Course | None, look_ms: int = LOOK_MS, terms: Terms = TERMS) -> int | None:
-    """When a worker that raises its lease no more is accused, in at most a minute."""
+    """When a worker that raises its lease no more is accused."""
     belief = raised()
-    for at_ms in range(look_ms, 60_000, look_ms):
+    for at_ms in range(look_ms, 2 * limits.LEASE_WALL_MS_MAX, look_ms):
         threads = course(at_ms) if course and detector.wants_threads(belief, belief.counter, terms) else None
         belief, verdict = judge(belief, Evidence(belief.counter, threads), at_ms, terms)
         if verdict:
