@@ -225,7 +225,7 @@ SETBACKS_MAX = 6
 # counts in which its JVM and Python workers neither waited for a CPU nor used more than that share of one. One that uses
 # a CPU all the time has an hour.
 STUCK_MS_MIN = 60_000
-STUCK_EPOCHS = 20
+STUCK_EPOCHS = 4
 STUCK_CPU_SHARE = 0.2
 STUCK_BUSY_MS_MIN = 3_600_000
 
