@@ -46,6 +46,11 @@ FAULTS = {
 }
 
 
+def within_s(load: str, fault: str) -> float:
+    """Who burns a CPU and gets next to none is told from who is starved by the clock alone."""
+    return limits.LEASE_WALL_MS_MAX / 1000 + 5 if (load, fault) == ("nice", "regex") else FAULTS[fault]
+
+
 @dataclass(frozen=True)
 class Cell:
     """What came of one fault under one load."""
@@ -116,15 +121,20 @@ class Matrix:
         with self.loaded():
             began = time.time()
             self.befall(fault)
-            until = time.monotonic() + FAULTS[fault] + 60
+            until = time.monotonic() + within_s(self.load, fault) + 60
             while len(self.failovers()) == len(before) and time.monotonic() < until:
                 self.feed()
                 time.sleep(0.05)
         new = self.failovers()[len(before) :]
         if not new:
-            return Cell(self.load, fault, False, f"{primary} was not replaced in {FAULTS[fault] + 60:.0f} s")
+            return Cell(
+                self.load,
+                fault,
+                False,
+                f"{primary} was not replaced in {within_s(self.load, fault) + 60:.0f} s",
+            )
         seconds = new[0][0] / 1000 - began
-        return Cell(self.load, fault, seconds <= FAULTS[fault], f"{seconds:.1f} s: {new[0][1]}")
+        return Cell(self.load, fault, seconds <= within_s(self.load, fault), f"{seconds:.1f} s: {new[0][1]}")
 
     def befall(self, fault: str) -> None:
         """Have a fault befall the primary."""

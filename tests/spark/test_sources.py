@@ -369,3 +369,18 @@ def test_rows_of_a_type_that_spark_lacks_are_refused_with_the_columns(
     flow.source("rows", hf.rows(pa.table({"n": pa.array([1], pa.uint32())}))).to(hf.discard())
     with pytest.raises(hf.PlanError, match=r"source 'rows' .* uint32 .* The columns are n uint32"):
         flow.run(tmp_path / "work", until_idle=True, spark=spark)
+
+
+@pytest.mark.parametrize("per_epoch", [None, 2])
+def test_rows_behind_an_empty_chunk_of_a_table_are_read(
+    spark: SparkSession, tmp_path: Path, per_epoch: int | None
+) -> None:
+    """Whoever concatenates tables, one of them empty, has such a table; Spark itself stops there."""
+    some, none = pa.table({"k": [1, 2, 3]}), pa.table({"k": pa.array([], pa.int64())})
+    flow = hf.Flow("chunks")
+    source = hf.rows(pa.concat_tables([none, some, none, none, some, none]), per_epoch=per_epoch)
+    flow.source("rows", source).named("kept").to(hf.parquet(str(tmp_path / "out")))
+    report = flow.run(tmp_path / "work", until_idle=True, spark=spark)
+    found = spark.read.parquet(str(tmp_path / "out"))
+    assert sorted(row.k for row in found.collect()) == [1, 1, 2, 2, 3, 3]
+    assert report.rows == 6

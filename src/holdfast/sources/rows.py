@@ -48,7 +48,9 @@ class Rows(Source):
         tables = [self._slice(item) for item in items]
         if not tables:
             return spark.createDataFrame([], self.schema())
-        return spark.createDataFrame(pa.concat_tables(tables))
+        # Spark stops reading a table at the first batch without rows.
+        batches = [batch for table in tables for batch in table.to_batches() if batch.num_rows]
+        return spark.createDataFrame(pa.Table.from_batches(batches, tables[0].schema))
 
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """One slice an epoch."""
