@@ -12,6 +12,7 @@ from holdfast.core.errors import (
     StateSchemaError,
     StorageError,
 )
+from holdfast.core.version import __version__
 from holdfast.flow.aggregates import (
     Aggregate,
     approx_distinct,
@@ -59,6 +60,7 @@ __all__ = [
     "SinkError",
     "StateSchemaError",
     "StorageError",
+    "__version__",
     "active_standby",
     "approx_distinct",
     "avg",

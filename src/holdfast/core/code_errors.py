@@ -66,6 +66,13 @@ def is_of_their_code(text: str) -> bool:
     return kind != "MemoryError" and (theirs or kind not in _OUTSIDE)
 
 
+def line_of(error: BaseException) -> str | None:
+    """FILE:LINE where an exception comes from: the user's own line, or, of one that cannot be parsed, that."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    return _line("".join(traceback.format_exception(error)))
+
+
 def trimmed(account: str) -> str:
     """A traceback without the frames that are not the user's business."""
     kept, theirs = [], True

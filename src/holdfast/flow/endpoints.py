@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from holdfast.core.duration import idle_us, spelled
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
+from holdfast.core.paths import local
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.kafka import KafkaSink, KafkaSource
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
@@ -175,6 +176,30 @@ SinkDescription = (
 )
 
 
+def check_sink(given: object) -> None:
+    """Raise if something is given for a sink that is none."""
+    if isinstance(given, SinkDescription):
+        return
+    if isinstance(given, SourceDescription):
+        hint = "Rows come from there. Sinks are made by hf.parquet, hf.table and others: docs/SINKS.md."
+    elif isinstance(given, str):
+        meant = f'hf.table("{given}", "TABLE")' if "://" in given else f'hf.parquet("{given}")'
+        hint = f"Say {meant}, or another sink of docs/SINKS.md."
+    else:
+        hint = 'Say hf.parquet("out/"), hf.table(url, "name"), hf.foreach(function) or another sink of docs/SINKS.md.'
+    raise PlanError(f"{given!r} is not a sink", operation="describe", hint=hint)
+
+
+def check_source(given: object) -> None:
+    """Raise if something is given for a source that does not describe one."""
+    if hasattr(given, "rereadable"):
+        return
+    hint = 'Say hf.files("in/", schema="...") or another source of docs/SOURCES.md.'
+    if isinstance(given, str):
+        hint = f'Say hf.files("{given}", schema="...") for files, or another source of docs/SOURCES.md.'
+    raise PlanError(f"{given!r} is not a source", operation="describe", hint=hint)
+
+
 def files(
     path: str,
     *,
@@ -220,6 +245,11 @@ def files(
             f"separator={separator!r} is not one character that can separate columns", operation="files"
         )
     bounds = max_files_per_epoch, max_rows_per_epoch, idle_us(idle_after)
+    path = local(
+        path,
+        "what hf.files reads",
+        f"Or let Spark read it: hf.read_stream(lambda spark: spark.readStream.schema(...).{format}({path!r}), schema=...).",
+    )
     return FilesSource(path, schema, format, on_error, *bounds, csv)
 
 
@@ -244,6 +274,7 @@ def _spelled(duration_us: int | None) -> str | None:
 
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
     """Write each epoch as `epoch=NNNNNNNN/`, or with `single_file` as `epoch-NNNNNNNN.parquet`."""
+    path = local(path, "what hf.parquet writes", "Or write a table: hf.delta, hf.iceberg, hf.table.")
     return ParquetSink(path, single_file)
 
 

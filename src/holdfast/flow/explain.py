@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from holdfast.core.duration import spelled
 from holdfast.core.json import Json
+from holdfast.flow.nodes import name_of
 from holdfast.flow.planner import FlowPlan, StageSpec
 from holdfast.flow.policies import Persist, Policy, Resume, Snapshots, Standby
-from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, reads
+from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, functions, reads
 from holdfast.flow.updates import stages_of_updates
 
 
@@ -46,7 +47,10 @@ def _stage(plan: FlowPlan, stage: StageSpec) -> Json:
         "reads": [origin.id for origin in stage.inputs],
         "feedback": [origin.id for origin in stage.inputs if origin in stage.feedback],
         "as_rows": [read.input.id for prefix in stage.sides for read in reads(prefix) if read.as_rows],
-        "prefix": {"transforms": _count(stage.prefix, Apply), "unions": _count(stage.prefix, Concat)},
+        "prefix": {
+            "steps": [name_of(function) for prefix in stage.sides for function in functions(prefix)],
+            "unions": sum(_unions(prefix) for prefix in stage.sides),
+        },
         "operator": stage.operator.facts if stage.operator else None,
         "gives": "updates" if stage.name in stages_of_updates(plan) else "rows",
         "channels": [
@@ -142,13 +146,12 @@ def _readers(plan: FlowPlan, origin: Input) -> list[str]:
     return stages + [f"sink:{sink.name}" for sink in plan.sinks if sink.input == origin]
 
 
-def _count(prefix: Prefix, kind: type[Apply] | type[Concat]) -> int:
-    """How many steps of a kind a prefix has."""
-    here = int(isinstance(prefix, kind))
+def _unions(prefix: Prefix) -> int:
+    """How many unions a prefix has."""
     match prefix:
         case Read():
-            return here
+            return 0
         case Apply(child=child):
-            return here + _count(child, kind)
+            return _unions(child)
         case Concat(children=children):
-            return here + sum(_count(child, kind) for child in children)
+            return 1 + sum(_unions(child) for child in children)

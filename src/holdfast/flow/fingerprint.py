@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from holdfast.flow import nodes
 from holdfast.flow.code import digest, pieces_of
-from holdfast.flow.nodes import Stateful
+from holdfast.flow.nodes import Stateful, Transformation
 from holdfast.flow.own import inner_function
 from holdfast.flow.prefixes import Prefix, describe_prefix, functions
+from holdfast.flow.verbs import Verb
 
 # Fingerprints of other versions are of something else: they tell nothing about those of this one.
 _VERSION = "2."
@@ -44,9 +45,15 @@ def operator_text(operator: Stateful | None) -> str:
             return "rows"
 
 
+def _pieces(function: Transformation) -> dict[str, str]:
+    if isinstance(function, Verb):
+        return {f"`{function}`": digest(str(function))}
+    return pieces_of(function, "transform")
+
+
 def code_of(sides: tuple[Prefix, ...], operator: Stateful | None) -> dict[str, str]:
     """The user's code in a stage: digests, by what a person calls each piece."""
-    found = [pieces_of(function, "transform") for prefix in sides for function in functions(prefix)]
+    found = [_pieces(function) for prefix in sides for function in functions(prefix)]
     if isinstance(operator, nodes.OwnOperator):
         found.append(pieces_of(inner_function(operator.function), "function"))
         found += [pieces_of(operator.on_end, "on_end")] if operator.on_end else []

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.core.duration import microseconds
 from holdfast.core.errors import PlanError
-from holdfast.flow import nodes
+from holdfast.flow import nodes, verbs
 from holdfast.flow.door import dedup_at_the_door
-from holdfast.flow.endpoints import SinkDescription, SourceDescription
+from holdfast.flow.endpoints import SinkDescription, SourceDescription, check_sink, check_source
 from holdfast.flow.grouped import GroupedStream
+from holdfast.flow.habits import unknown_method
 from holdfast.flow.joins import SIDES, matching_of
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
 from holdfast.flow.stateful import own_operator
@@ -115,6 +117,7 @@ class FlowDescription:
         `within`, once a span of event time. The stage that sees to it is called `NAME-ids`.
         """
         check_name(name, "source")
+        check_source(description)
         if name in self._sources:
             raise PlanError(f"there are two sources named {name!r}", operation="describe")
         node = nodes.Source(name, description)
@@ -161,10 +164,40 @@ class Stream:
             raise PlanError(f"transform needs a function, not {function!r}", operation="describe")
         return Stream(self.flow, nodes.Transform(self.node, function))
 
+    def where(self, condition: str) -> Stream:
+        """Keep the rows for which a condition in SQL is true."""
+        return self.transform(verbs.where(condition))
+
+    def filter(self, condition: str) -> Stream:
+        """Keep the rows for which a condition in SQL is true: `where` by its other name."""
+        return self.where(condition)
+
+    def select(self, *expressions: str, **named: str) -> Stream:
+        """Go on with these columns only: names, `*`, expressions in SQL, and expressions by the name of their column."""
+        return self.transform(verbs.select(expressions, named))
+
+    def with_column(self, name: str, expression: str) -> Stream:
+        """Add a column, an expression in SQL, or replace the one of that name."""
+        return self.transform(verbs.with_columns({name: expression}))
+
+    def with_columns(self, columns: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
+        """Add or replace columns, each an expression in SQL of the columns that were there before."""
+        return self.transform(verbs.with_columns({**columns, **named}))
+
+    def drop(self, *columns: str) -> Stream:
+        """Leave columns out; one that is not there is an error."""
+        return self.transform(verbs.drop(columns))
+
+    def rename(self, names: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
+        """Give columns other names: `rename(old="new")`, or a dict; one that is not there is an error."""
+        return self.transform(verbs.rename({**names, **named}))
+
     def union(self, *others: Stream) -> Stream:
         """The rows of this stream and of others, columns matched by name."""
-        if any(other.flow is not self.flow for other in others):
-            raise PlanError("a union takes streams of one flow", operation="describe")
+        if not others or any(
+            not isinstance(other, Stream) or other.flow is not self.flow for other in others
+        ):
+            raise PlanError("a union takes other streams of the same flow", operation="describe")
         return Stream(self.flow, nodes.Union((self.node, *(other.node for other in others))))
 
     def as_rows(self) -> Stream:
@@ -217,6 +250,7 @@ class Stream:
 
     def to(self, sink: SinkDescription) -> Stream:
         """Send the rows to a sink, and go on with the same stream."""
+        check_sink(sink)
         self.flow.sinks.append((self.node, OUT, sink))
         return self
 
@@ -325,6 +359,11 @@ class Stream:
             return self._malformed(sink, source)
         return self._side(QUARANTINE, sink, side)
 
+    if not TYPE_CHECKING:  # a type checker knows by itself what a stream does not have
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(unknown_method(name, dir(type(self))), name=name)
+
     def _side(self, port: str, sink: SinkDescription, side: str | None) -> Stream:
         time = nodes.time_of(self.node)
         if time is None and not (port == LATE and isinstance(self.node, nodes.Substream)):
@@ -346,6 +385,7 @@ class Stream:
                 operation="describe",
                 hint='Behind a join, say side="left" or side="right"; elsewhere there are no sides.',
             )
+        check_sink(sink)
         self.flow.sinks.append((self.node, port_of(port, sides.index(side)), sink))
         return self
 
@@ -356,6 +396,7 @@ class Stream:
                 operation="describe",
                 hint='Give hf.files on_error="quarantine".',
             )
+        check_sink(sink)
         self.flow.sinks.append((source, QUARANTINE, sink))
         return self
 

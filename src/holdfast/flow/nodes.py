@@ -13,6 +13,7 @@ from holdfast.flow.endpoints import SourceDescription
 from holdfast.flow.joins import Matching
 from holdfast.flow.own import EachKey, Final, Update
 from holdfast.flow.substreams import Labelling
+from holdfast.flow.verbs import Verb
 from holdfast.flow.windows import EventTime, Window
 
 if TYPE_CHECKING:
@@ -221,7 +222,9 @@ def time_of(node: Node | None) -> EventTime | None:
 
 
 def name_of(function: object) -> str:
-    """What a person calls a function."""
+    """What a person calls a function; of a step that says itself what it does, that."""
+    if isinstance(function, Verb):
+        return str(function)
     return getattr(function, "__name__", type(function).__name__)
 
 

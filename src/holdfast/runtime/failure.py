@@ -8,7 +8,7 @@ from types import TracebackType
 
 import holdfast
 from holdfast.core import errors
-from holdfast.core.code_errors import trimmed
+from holdfast.core.code_errors import line_of, trimmed
 from holdfast.core.errors import CodeError, FlowError, FlowImportError, HoldfastError
 from holdfast.core.json import Json
 from holdfast.runtime import loader
@@ -90,6 +90,8 @@ def _line(error: HoldfastError) -> str | None:
         return error.line
     if not isinstance(error, FlowError):
         return None
+    if isinstance(error, FlowImportError) and error.__cause__ is not None:
+        return line_of(error.__cause__)
     found, inside, trace = None, False, error.__traceback__
     while trace:
         inside = inside or trace.tb_frame.f_code.co_filename == loader.__file__

@@ -97,10 +97,22 @@ def _import_in_progress(reference: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         raise FlowImportError(
-            f"{reference} cannot be imported: {type(error).__name__}: {error}", operation="import"
+            f"{reference} cannot be imported: {type(error).__name__}: {error}",
+            operation="import",
+            hint=_missing(error),
         ) from error
     finally:
         _importing -= 1
+
+
+def _missing(error: Exception) -> str | None:
+    """What to do about a module that is not there; a file of the user's own is only looked for beside the flow."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return None
+    return (
+        f"Install it for {sys.executable}, or, if {error.name.partition('.')[0]}.py is yours, put it beside the "
+        "flow's file or on PYTHONPATH."
+    )
 
 
 def _from_file(path: Path) -> ModuleType:

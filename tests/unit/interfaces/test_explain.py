@@ -39,7 +39,7 @@ def test_stages_come_in_order_with_inputs_operators_and_readers(flow: Path) -> N
     assert [stage["name"] for stage in found["stages"]] == ["unique", "counts", "aggregate-3", "kept"]
     unique, counts, sessions, kept = found["stages"]
     assert unique["reads"] == ["source:web", "source:app"]
-    assert unique["prefix"] == {"transforms": 1, "unions": 1}
+    assert unique["prefix"] == {"steps": ["<lambda>"], "unions": 1}
     assert unique["operator"] == {
         "kind": "dedup",
         "ids": ["id"],
@@ -141,7 +141,7 @@ def test_the_text_is_a_tree_that_leaves_out_what_is_not_set(flow: Path) -> None:
         "  cut because: it keeps state",
         "  reads: source:web, source:app",
         "  prefix",
-        "    transforms: 1",
+        "    steps: <lambda>",
         "    unions: 1",
         "  operator: dedup",
         "    ids: id",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.runtime.failure import facts_of
 from holdfast.runtime.loader import load
 
 FLOW = """
@@ -57,3 +58,27 @@ def test_a_file_that_cannot_be_imported_is_a_flow_import_error(tmp_path: Path) -
     path = written(tmp_path / "broken_flow.py", "import nothing_of_this_name\n")
     with pytest.raises(hf.FlowImportError, match="ModuleNotFoundError"):
         load(path)
+
+
+BROKEN = {
+    "syntax": ("import holdfast as hf\nflow = hf.Flow('f'\n", 2, None),
+    "a missing module": (
+        "import holdfast as hf\n\nimport nobody.has_this\n",
+        3,
+        "if nobody.py is yours, put it beside",
+    ),
+    "an error": ("def rate():\n    return 1 / 0\n\n\nrate()\n", 2, None),
+    "in a context": ("from contextlib import suppress\nwith suppress(KeyError):\n    int('x')\n", 3, None),
+}
+
+
+@pytest.mark.parametrize(("text", "line", "hint"), BROKEN.values(), ids=BROKEN)
+def test_a_file_that_cannot_be_imported_is_told_by_its_own_line(
+    tmp_path: Path, text: str, line: int, hint: str | None
+) -> None:
+    path = written(tmp_path / "broken_flow.py", text)
+    with pytest.raises(hf.FlowImportError) as caught:
+        load(path)
+    facts = facts_of(caught.value)
+    assert facts["line"] == f"{path}:{line}"
+    assert (hint is None and facts["hint"] is None) or str(hint) in facts["hint"]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.core.version import __version__
 from holdfast.interfaces.cli import (
     benchmarks,
     epochs,
@@ -47,9 +48,18 @@ app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(benchmarks.app, name="bench")
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show whole tracebacks of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Keeps PySpark streams correct and alive through failures."""
     failure.show_tracebacks(debug)
