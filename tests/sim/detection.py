@@ -101,7 +101,7 @@ class Host:
     jvm: Account = field(default_factory=Account)
 
     def __post_init__(self) -> None:
-        share, turn_ms = {"idle": (1.0, 100), "24 busy": (1 / 12, 30), "nice": (0.02, 30)}[self.load]
+        share, turn_ms = {"idle": (1.0, 100), "24 busy": (1 / 12, 30), "nice": (0.01, 30)}[self.load]
         self._cpu = Turns(self.rng, share, turn_ms)
         self._jvm_cpu = Turns(self.rng, share, turn_ms)
         self._raise_at_ms = 0
@@ -191,6 +191,8 @@ class Judge:
         return verdict.why or self._look_at_plan(now_ms)
 
     def _look_at_plan(self, now_ms: int) -> str:
+        if self.host.illness == "regex":
+            return ""  # it befalls a standby, which has no plan
         self.still = stuck.look(self.still, OpenPlan("a", 0, self.host.epoch, self.host.epoch), now_ms)
         if stuck.wants_threads(self.still, now_ms):
             self.still = stuck.weigh(self.still, self.host.jvm_evidence(), now_ms)

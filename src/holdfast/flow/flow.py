@@ -160,17 +160,15 @@ class Stream:
 
     def transform(self, function: Transformation) -> Stream:
         """Apply any stateless `DataFrame -> DataFrame` function."""
-        if not callable(function):
+        if not callable(function) and not isinstance(function, verbs.Verb):
             raise PlanError(f"transform needs a function, not {function!r}", operation="describe")
         return Stream(self.flow, nodes.Transform(self.node, function))
 
     def where(self, condition: str) -> Stream:
-        """Keep the rows for which a condition in SQL is true."""
+        """Keep the rows for which a condition in SQL is true; `filter` is the same."""
         return self.transform(verbs.where(condition))
 
-    def filter(self, condition: str) -> Stream:
-        """Keep the rows for which a condition in SQL is true: `where` by its other name."""
-        return self.where(condition)
+    filter = where
 
     def select(self, *expressions: str, **named: str) -> Stream:
         """Go on with these columns only: names, `*`, expressions in SQL, and expressions by the name of their column."""
@@ -194,9 +192,7 @@ class Stream:
 
     def union(self, *others: Stream) -> Stream:
         """The rows of this stream and of others, columns matched by name."""
-        if not others or any(
-            not isinstance(other, Stream) or other.flow is not self.flow for other in others
-        ):
+        if not others or any(getattr(other, "flow", None) is not self.flow for other in others):
             raise PlanError("a union takes other streams of the same flow", operation="describe")
         return Stream(self.flow, nodes.Union((self.node, *(other.node for other in others))))
 
@@ -250,9 +246,7 @@ class Stream:
 
     def to(self, sink: SinkDescription) -> Stream:
         """Send the rows to a sink, and go on with the same stream."""
-        check_sink(sink)
-        self.flow.sinks.append((self.node, OUT, sink))
-        return self
+        return self._send(self.node, OUT, sink)
 
     def dedup(self, *ids: str, time: str, within: str, max_ahead: str | None = None) -> Stream:
         """Let a row through unless its id was accepted within `within` of it, by event time.
@@ -385,9 +379,7 @@ class Stream:
                 operation="describe",
                 hint='Behind a join, say side="left" or side="right"; elsewhere there are no sides.',
             )
-        check_sink(sink)
-        self.flow.sinks.append((self.node, port_of(port, sides.index(side)), sink))
-        return self
+        return self._send(self.node, port_of(port, sides.index(side)), sink)
 
     def _malformed(self, sink: SinkDescription, source: nodes.Source) -> Stream:
         if not source.description.quarantines:
@@ -396,8 +388,11 @@ class Stream:
                 operation="describe",
                 hint='Give hf.files on_error="quarantine".',
             )
+        return self._send(source, QUARANTINE, sink)
+
+    def _send(self, node: Node, port: str, sink: SinkDescription) -> Stream:
         check_sink(sink)
-        self.flow.sinks.append((source, QUARANTINE, sink))
+        self.flow.sinks.append((node, port, sink))
         return self
 
     def _stateful(self, node: Stateful) -> Stream:

@@ -19,7 +19,7 @@ from holdfast.flow.windows import EventTime, Window
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-Transformation = Callable[["DataFrame"], "DataFrame"]
+Transformation = Callable[["DataFrame"], "DataFrame"] | Verb
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,15 @@
 """The everyday steps of a stream, as a person names them: where, select, with_columns, drop, rename.
 
-Each is a `DataFrame -> DataFrame` function that says what it does: two of them are the same step if their texts are the same.
-Expressions are SQL, because a flow is described where no Spark runs; a Column cannot be made there.
+Each says what it does: two of them are the same step if their texts are the same. `spark/verbs.py` does it. Expressions are
+SQL, because a flow is described where no Spark runs; a Column cannot be made there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import PlanError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -21,10 +17,6 @@ class Where:
     """Keeps the rows for which a condition is true."""
 
     condition: str
-
-    def __call__(self, df: DataFrame) -> DataFrame:
-        """Rows for which it is false or null are left out."""
-        return df.where(self.condition)
 
     def __str__(self) -> str:
         return f"where {self.condition}"
@@ -36,10 +28,6 @@ class Select:
 
     expressions: tuple[str, ...]
 
-    def __call__(self, df: DataFrame) -> DataFrame:
-        """In the order in which they are given."""
-        return df.selectExpr(*self.expressions)
-
     def __str__(self) -> str:
         return f"select {', '.join(self.expressions)}"
 
@@ -49,12 +37,6 @@ class WithColumns:
     """Adds columns, or replaces those of the same name."""
 
     columns: tuple[tuple[str, str], ...]
-
-    def __call__(self, df: DataFrame) -> DataFrame:
-        """All are computed of the columns that were there before."""
-        from pyspark.sql.functions import expr
-
-        return df.withColumns({name: expr(expression) for name, expression in self.columns})
 
     def __str__(self) -> str:
         return f"with {', '.join(f'{name} = {expression}' for name, expression in self.columns)}"
@@ -66,14 +48,6 @@ class Drop:
 
     columns: tuple[str, ...]
 
-    def __call__(self, df: DataFrame) -> DataFrame:
-        """Spark drops nothing for a name that it does not find."""
-        for name in self.columns:
-            before, df = df, df.drop(name)
-            if len(df.columns) == len(before.columns):
-                raise _no_column("drop", name, before)
-        return df
-
     def __str__(self) -> str:
         return f"drop {', '.join(self.columns)}"
 
@@ -83,13 +57,6 @@ class Rename:
     """Gives columns other names."""
 
     names: tuple[tuple[str, str], ...]
-
-    def __call__(self, df: DataFrame) -> DataFrame:
-        """All at once, so that two columns can change places. Spark renames nothing for a name that it does not find."""
-        for old, _ in self.names:
-            if len(df.drop(old).columns) == len(df.columns):
-                raise _no_column("rename", old, df)
-        return df.withColumnsRenamed(dict(self.names))
 
     def __str__(self) -> str:
         return f"rename {', '.join(f'{old} to {new}' for old, new in self.names)}"
@@ -163,11 +130,3 @@ def _quoted(name: str) -> str:
 
 def _refused(message: str, hint: str | None = None) -> PlanError:
     return PlanError(message, operation="describe", hint=hint)
-
-
-def _no_column(what: str, name: str, df: DataFrame) -> PlanError:
-    return PlanError(
-        f"{what} names the column {name!r}, which is not there",
-        operation="transform",
-        hint=f"The columns here are {', '.join(df.columns)}.",
-    )

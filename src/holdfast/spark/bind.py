@@ -28,6 +28,7 @@ from holdfast.flow.nodes import (
 )
 from holdfast.flow.planner import FlowPlan, StageSpec
 from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, leaves, untouched
+from holdfast.flow.verbs import Verb
 from holdfast.flow.windows import Session
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.feedback import check_closed, declared
@@ -46,6 +47,7 @@ from holdfast.spark.operators.windows import bind_window
 from holdfast.spark.row_wise import as_stream, check_row_wise
 from holdfast.spark.schemas import parse_schema
 from holdfast.spark.session import ansi_mode
+from holdfast.spark.verbs import applied
 
 T = TypeVar("T")
 
@@ -216,7 +218,8 @@ def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) ->
             return first
         case Apply(child=child, function=function):
             df = apply_prefix(stage, child, inputs)
-            result = _spark_checked(stage, lambda: function(df))
+            step = partial(applied, function) if isinstance(function, Verb) else function
+            result = _spark_checked(stage, lambda: step(df))
             if not hasattr(result, "mapInArrow"):
                 raise PlanError(
                     f"a transform returned {result!r}, not a DataFrame", operation="transform", stage=stage
