@@ -29,6 +29,9 @@ OPEN_RUNS_MAX = 1024
 # smaller ones cost more for each byte (45 us for 64 KiB, 4.3 us for 4 KiB).
 CHECKSUM_BLOCK_BYTES = 64 << 10
 
+# Rows for each block of a column from which on all of it is checked: to tell the blocks of so many rows takes longer.
+CHECKSUM_ROWS_MAX = 200
+
 # Segments that a process remembers to have found whole; each costs some 200 bytes.
 CHECKED_FILES_MAX = 65_536
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from holdfast.core import limits
 from holdfast.state.canonical import Ints
 from holdfast.storage.checksums import Table, wrong_block
 
@@ -38,20 +39,27 @@ class Blocks:
 
     def check_each(self, first: Ints, last: Ints) -> None:
         """Many ranges of bytes, by their first and last byte."""
-        first, last = first // self._table.block_bytes, last // self._table.block_bytes
-        inside = np.zeros(len(self._checked) + 1, np.int64)
-        np.add.at(inside, first, 1)
-        np.add.at(inside, last + 1, -1)
-        self._check(np.flatnonzero((np.cumsum(inside[:-1]) > 0) & ~self._checked))
+        size, blocks = self._table.block_bytes, len(self._checked)
+        begun = np.bincount(first // size, minlength=blocks + 1)
+        ended = np.bincount(last // size + 1, minlength=blocks + 1)
+        self._check(np.flatnonzero((np.cumsum(begun - ended)[:-1] > 0) & ~self._checked))
 
     def check_again(self) -> None:
         """All that was found right before."""
         self._check(np.flatnonzero(self._checked))
 
-    def has_checked(self, start: int, stop: int) -> bool:
-        """Whether all bytes of a range were found right before."""
+    def check_rows(self, start: int, stop: int, rows: int, places: Callable[[], tuple[Ints, Ints]]) -> None:
+        """Of a range of bytes, those of some rows, whose first and last bytes are asked for only if that pays.
+
+        To find out in which blocks many rows lie costs more than to check all blocks.
+        """
         size = self._table.block_bytes
-        return bool(self._checked[start // size : -(-stop // size)].all())
+        if self._checked[start // size : -(-stop // size)].all():
+            return
+        if rows * size > limits.CHECKSUM_ROWS_MAX * (stop - start):
+            self.check(start, stop)
+        else:
+            self.check_each(*places())
 
     def _check(self, blocks: Ints) -> None:
         wrong = self._table.wrong(self._data, map(int, blocks))
@@ -70,9 +78,11 @@ class _Part:
     over: int = 0
 
     def check_rows(self, blocks: Blocks, rows: Ints) -> None:
-        if not blocks.has_checked(self.start, self.stop):
+        def places() -> tuple[Ints, Ints]:
             first = self.start + (rows * self.bits >> 3)
-            blocks.check_each(first, self.start + (((rows + 1 + self.over) * self.bits - 1) >> 3))
+            return first, self.start + (((rows + 1 + self.over) * self.bits - 1) >> 3)
+
+        blocks.check_rows(self.start, self.stop, len(rows), places)
 
     def check_slice(self, blocks: Blocks, start: int, stop: int) -> None:
         end = self.start + (((stop + self.over) * self.bits + 7) >> 3)
@@ -110,11 +120,15 @@ class CheckedColumn:
         for part in self._parts:
             part.check_rows(blocks, rows)
         self._check_others(blocks)
-        if self._ends is not None and not blocks.has_checked(self._ends[1], self._ends[1] + self._ends[2]):
-            ends, at, _ = self._ends
-            first, last = ends[rows].astype(np.int64), ends[rows + 1].astype(np.int64)
-            filled = first < last
-            blocks.check_each(at + first[filled], at + last[filled] - 1)
+        if self._ends is not None:
+            ends, at, length = self._ends
+
+            def places() -> tuple[Ints, Ints]:
+                first, last = ends[rows].astype(np.int64), ends[rows + 1].astype(np.int64)
+                filled = first < last
+                return at + first[filled], at + last[filled] - 1
+
+            blocks.check_rows(at, at + length, len(rows), places)
 
     def check_slice(self, start: int, stop: int) -> None:
         """Before rows from `start` to `stop` are read."""
