@@ -23,7 +23,7 @@ class Blocks:
 
     def __init__(self, data: pa.Buffer, table: Table, lost: Callable[[str], Exception]) -> None:
         self._data, self._table, self._lost = memoryview(data), table, lost
-        self._checked = np.zeros(len(table.crcs), np.bool_)
+        self._checked = np.zeros(len(table.sums), np.bool_)
         self.base = int(data.address)
         # What is read to open the file: all but the body.
         self.check(0, table.body[0])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import struct
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -217,3 +220,29 @@ def test_a_run_of_an_older_holdfast_is_read_as_before(work: Path) -> None:
     assert all(verify_run(work, info) for info in infos)
     flip(work / infos[0].path, 4000)
     assert not verify_run(work, infos[0])
+
+
+def as_older(work: Path, info: RunInfo) -> RunInfo:
+    """The same run with the table that an older Holdfast gave it: CRC-32 of 32 bits, and no word in front."""
+    data = (work / info.path).read_bytes()
+    arrow, table = data[: info.checksums_at], checksums.Table.from_bytes(data[info.checksums_at :])
+    size = table.block_bytes
+    crcs = [zlib.crc32(arrow[at : at + size]) for at in range(0, len(arrow), size)]
+    older = struct.pack("<QQQ", size, *table.body) + np.array(crcs, "<u4").tobytes()
+    (work / info.path).write_bytes(arrow + older)
+    return replace(info, bytes=len(arrow) + len(older), crc32=zlib.crc32(older))
+
+
+def test_a_table_of_an_older_holdfast_is_checked_by_its_crc32(work: Path) -> None:
+    spine, _ = layers(work)
+    rows = Spine(work, MIXED, spine, ALL).rows()
+    layer = spine[0]
+    before = [replace(layer, runs=tuple(as_older(work, info) for info in layer.runs)), *spine[1:]]
+    forget_open_runs()
+    assert Spine(work, MIXED, before, ALL).rows().equals(rows)
+    info = before[0].runs[0]
+    assert verify_run(work, info)
+    flip(work / info.path, 4000)
+    assert not verify_run(work, info)
+    with pytest.raises(LostFileError, match="has another checksum"):
+        Spine(work, MIXED, before, ALL).rows()
