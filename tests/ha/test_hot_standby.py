@@ -69,8 +69,9 @@ def test_a_flow_goes_on_when_its_hot_standby_is_killed_or_stands_still_inside_a_
     guard.wait_for_head(11)
     assert time.monotonic() - began < FREED_S_MAX
     guard.wait("the sink", lambda: published(stand) == 12)
+    # By the supervisor, which has missed its lease: nobody waits until the lock has been held for too long.
     assert [reason for kind, reason in stand.events() if kind == "lock freed"] == [
-        f"process {guard.pid(standby)} stood still inside a transaction of the ledger for 8 s, and was ended"
+        f"process {guard.pid(standby)} stood still inside a transaction of the ledger, and was ended: it counted as gone"
     ]
     assert kinds(stand).count("promoted") == 1, stand.events()
     assert guard.primary()["worker"] == primary
