@@ -26,7 +26,7 @@ MERGE_BOTTOM_SHARE = 0.5
 OPEN_RUNS_MAX = 1024
 
 # Bytes of a run under one checksum. A lookup checks the blocks that it reads from: larger ones are read for a few rows,
-# smaller ones cost more for each byte (45 us for 64 KiB, 4.3 us for 4 KiB).
+# smaller ones cost more for each byte (3.2 us for 64 KiB, 0.36 us for 4 KiB).
 CHECKSUM_BLOCK_BYTES = 64 << 10
 
 # Rows for each block of a column from which on all of it is checked: to tell the blocks of so many rows takes longer.
