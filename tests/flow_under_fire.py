@@ -21,6 +21,7 @@ ROWS_PER_FILE = 450
 REPEATED = 50
 SCHEMA = "id long, k long, v long, x double, s string, ts timestamp"
 LATE_US = 60_000_000
+WINDOW_US = 120_000_000
 
 _MINUTE_US = 60_000_000
 _START_US = 1_774_738_800_000_000

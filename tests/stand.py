@@ -16,9 +16,10 @@ import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
 from batch import assert_same_rows, batch, last_per_key, write_files
-from flow_under_fire import LATE_US, ROWS_PER_FILE, table
+from flow_under_fire import LATE_US, ROWS_PER_FILE, WINDOW_US, table
 from holdfast.core.errors import LedgerError
 from holdfast.ledger import schema
+from holdfast.ledger.epochs import manifest_of, stage_row
 from holdfast.ledger.ledger import reading
 from holdfast.verify.damage import is_locked
 
@@ -101,9 +102,11 @@ class Stand:
             return list(tx.execute(found).scalars())
 
     def all_is_out(self) -> bool:
-        """Whether every file that was fed has gone through every stage to every sink."""
-        found = self.read("select consumer, input, processed from cursors")
-        heads = dict(self.read("select stage, head from stages"))
+        """Whether every file that was fed has gone through every stage to every sink, and every window is closed that can be."""
+        with reading(self.home / "work") as tx:
+            found = tx.execute(sa.text("select consumer, input, processed from cursors")).all()
+            heads = dict(tx.execute(sa.text("select stage, head from stages")).tuples().all())
+            closed = "windows" not in heads or _all_closed(tx)
         ends = {f"channel:{stage}.": head + 1 for stage, head in heads.items()}
         ends["source:rows"] = self.files
         behind = [
@@ -111,7 +114,7 @@ class Stand:
             for consumer, name, processed in found
             if processed < next(end for start, end in ends.items() if name.startswith(start))
         ]
-        return len(found) >= 10 and not behind
+        return len(found) >= 10 and not behind and closed
 
     def is_locked(self) -> bool:
         """Whether a process stands inside a write transaction, of the ledger or of the tables."""
@@ -156,3 +159,11 @@ class Stand:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
+
+
+def _all_closed(tx: sa.Connection) -> bool:
+    """Rows move the watermark of the epoch after theirs, which may have nothing to read: it is to come until it has closed."""
+    row = stage_row(tx, "windows")
+    last = manifest_of(tx, row, row.head) or {}
+    reached_us = max(last.get("newest_us", {}).values(), default=0) - LATE_US
+    return (last.get("watermark_us") or 0) // WINDOW_US == reached_us // WINDOW_US

@@ -268,10 +268,11 @@ START_MS_MAX = 60_000
 # How long a reader waits for another worker to make a lost file again.
 REPAIR_MS_MAX = 300_000
 
-# How long a worker that is told to stop may go on with the epochs that are under way: most take less. What takes longer
-# is interrupted, and is run again by the next one from the plan that is open. An epoch of rows that a source cannot give
-# again gets longer, as it could not be. And when its supervisor stops waiting for it.
-FINISH_MS_MAX = 1_500
+# How long a worker that is told to stop may go on with the epochs that are under way: small ones take less. What takes longer
+# is interrupted, and is run again by the next one from the plan that is open: Spark alone needs two seconds to end, and a stop
+# is to take less than three. An epoch of rows that a source cannot give again gets longer, as it could not be. And when its
+# supervisor stops waiting for it.
+FINISH_MS_MAX = 300
 FINISH_ONCE_ONLY_MS_MAX = 20_000
 STOP_MS_MAX = 60_000
 
