@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError, LedgerError
-from holdfast.ledger import epochs, holder, schema, stages
+from holdfast.ledger import epochs, holder, inputs, schema, stages
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 
@@ -108,6 +108,17 @@ def test_inputs_must_start_where_the_last_epoch_ended(ledger: Ledger) -> None:
         epochs.commit_epoch(ledger, commit(row, attempt, 2, 5))
     with ledger.read() as tx:
         assert epochs.stage_row(tx, "s").head == 0
+
+
+def test_inputs_may_not_start_behind_positions_that_no_epoch_has_read(ledger: Ledger) -> None:
+    row, attempt = epochs.record_plan(ledger, opened(ledger), {"ranges": {}})
+    row = epochs.commit_epoch(ledger, commit(row, attempt, 0, 3))
+    row, attempt = epochs.record_plan(ledger, row, {"ranges": {}})
+    with pytest.raises(LedgerError, match="does not start at 4"):
+        epochs.commit_epoch(ledger, commit(row, attempt, 4, 5))
+    with ledger.read() as tx:
+        assert epochs.stage_row(tx, "s").head == 0
+        assert inputs.processed(tx, "stage:s", "source:in") == 3
 
 
 def test_a_commit_for_another_head_is_refused(ledger: Ledger) -> None:

@@ -1,7 +1,11 @@
-"""A generation that is raised under a sink with epochs in hand costs nothing: each leaves once, under a fence that rises."""
+"""A generation that is raised under a sink with epochs in hand costs nothing: each leaves once, under a fence that rises.
+
+A target that has lost what was published stops the flow.
+"""
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.core.errors import FencedError
+from holdfast.core.errors import FencedError, SinkError
 from holdfast.flow.endpoints import parquet
 from holdfast.flow.planner import SinkSpec
 from holdfast.ledger import epochs, groups, holder, stages, starts
@@ -122,6 +126,12 @@ class Flow:
     def replace(self) -> None:
         groups.assign(self.ledger, self.supervisor, GROUP, "standby", ["standby"], "first is silent")
 
+    def copy_target(self, source: str, to: str) -> None:
+        """What was published, and the record of it."""
+        for name in ("out", ".out.holdfast"):
+            shutil.rmtree(self.root / to / name, ignore_errors=True)
+            shutil.copytree(self.root / source / name, self.root / to / name)
+
     def run(self) -> None:
         self.loop.open()
         while Runtime.surviving(self.rt, self.loop.step):
@@ -158,3 +168,14 @@ def test_a_worker_that_was_replaced_publishes_nothing_more(tmp_path: Path) -> No
         flow.run()
     assert [epoch for epoch, _ in flow.target.published] == [0, 1]
     assert flow.values() == expected(until=2)
+
+
+def test_a_target_that_was_set_back_by_a_single_epoch_stops_the_flow(tmp_path: Path) -> None:
+    flow, last = Flow(tmp_path / "work"), len(VALUES) - 1
+    flow.target.at, flow.target.before = last, lambda: flow.copy_target(".", "backup")
+    flow.run()
+    assert flow.values() == expected()
+    flow.copy_target("backup", ".")
+    assert flow.values() == expected(until=last)
+    with pytest.raises(SinkError, match=f"up to {last - 1}, but {last} was published: the target is behind"):
+        flow.run()

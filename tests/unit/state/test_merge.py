@@ -7,6 +7,7 @@ from holdfast.state.canonical import ascends_in_order
 from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.merge import merge_ranges, merge_runs
 from holdfast.state.run import RunInfo
+from holdfast.state.spine import Spine
 from unit.state.helpers import ALL, COUNTS, contents, counts, layer
 
 
@@ -42,6 +43,18 @@ def test_tombstones_go_at_the_bottom(work, layers):
 
 def test_rows_below_the_floor_go(work, layers):
     assert merged(work, layers, floor=1) == {(5, 1): 15}
+
+
+def test_a_tombstone_above_the_floor_stays_while_an_older_layer_holds_its_row(work):
+    older = layer(work, "older", counts({1: 10}, bucket=5))
+    newer = [
+        layer(work, "1", counts({2: 20}, bucket=0), epoch=1),
+        layer(work, "2", counts({1: None}, bucket=5, live=False), epoch=2),
+    ]
+    assert merged(work, newer, floor=5) == {(5, 1): "dead"}
+    table = merge_runs(work, COUNTS, newer, ALL, bottom=False, floor=5)
+    spine = Spine(work, COUNTS, [older, layer(work, "merged", table, epoch=2)], ALL, floor=5)
+    assert contents(spine.rows()) == {}
 
 
 def test_one_layer_and_no_rows_merge_too(work, layers):

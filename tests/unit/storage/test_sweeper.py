@@ -1,4 +1,6 @@
-"""The sweeper lets go of nothing that a job has found and is about to read; what it lets go of is not lost."""
+"""The sweeper lets go of nothing that a job has found and is about to read, or that a consumer still needs; what it
+lets go of is not lost.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,12 @@ from threading import Event, Thread
 import pytest
 import sqlalchemy as sa
 
-from holdfast.ledger import epochs, files, schema
+from holdfast.ledger import epochs, files, inputs, schema, starts
 from holdfast.ledger.files import LayerRow
 from holdfast.runtime.context import Pins
 from holdfast.storage.shipper import Route
 from holdfast.storage.sweeper import sweep
+from holdfast.storage.workdir import attempt_directory
 from written_state import WrittenState
 
 USERS = {"ann": (1.0, 1), "bob": (2.0, 1)}
@@ -35,8 +38,23 @@ def spine(written: WrittenState) -> list[LayerRow]:
         return files.cover(files.live_layers(tx, row), row.head)[0]
 
 
-def swept(written: WrittenState, pins: Pins) -> None:
-    sweep(written.ledger, written.root, "means", written.generation, [], Route(disk=False), pins.held)
+def swept(written: WrittenState, pins: Pins, consumers: Sequence[str] = ()) -> None:
+    sweep(written.ledger, written.root, "means", written.generation, consumers, Route(disk=False), pins.held)
+
+
+def with_segments(written: WrittenState) -> list[Path]:
+    """Let every epoch so far have written one segment."""
+    paths = []
+    with written.ledger.write(written.generation) as tx:
+        row = epochs.stage_row(tx, "means")
+        for layer in files.live_layers(tx, row):
+            name = f"{attempt_directory('means', layer.attempt)}/segment"
+            segment = {"rows": 1, "bytes": 7, "files": [{"path": name}]}
+            epochs.commit_segment(tx, row, layer.attempt, layer.first, "out", segment)
+            paths.append(written.root / name)
+    for path in paths:
+        path.write_bytes(b"segment")
+    return paths
 
 
 def there(written: WrittenState, layers: Sequence[LayerRow]) -> bool:
@@ -102,3 +120,23 @@ def test_what_the_sweeper_has_condemned_since_it_was_missed_is_not_lost(written:
         reasons = tx.execute(sa.select(events.c.reason).where(events.c.kind == "lost")).scalars().all()
     assert status == {condemned.id: "condemned", missing.id: "lost"}
     assert reasons == ["they are not there"]
+
+
+def test_an_epoch_that_a_consumer_has_yet_to_read_is_not_even_proposed_to_the_ledger(
+    written: WrittenState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger would refuse to condemn it, but a slow consumer would then cost a write transaction per sweep."""
+    read, unread = with_segments(written)
+    with written.ledger.write(written.generation) as tx:
+        starts.add_cursor(tx, "sink:out", "channel:means.out", 1)
+    swept(written, Pins(), ["sink:out"])
+    assert (read.exists(), unread.exists()) == (False, True)
+    with written.ledger.read() as tx:
+        assert [segment.epoch for segment in inputs.segments(tx, "means", "out", 0, 2)] == [1]
+
+    def write(_: int) -> None:
+        pytest.fail("a sweep that can let go of nothing writes to the ledger")
+
+    monkeypatch.setattr(written.ledger, "write", write)
+    swept(written, Pins(), ["sink:out"])
+    assert unread.exists()
