@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint demo verify prove matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
+.PHONY: help venv services services-stop test test-all lint api-reference demo verify prove matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -19,6 +19,9 @@ lint: $(READY) ## ruff, mypy and import-linter
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo
+
+api-reference: $(READY) ## write docs/API.md from the docstrings (a test says when it is stale)
+	@$(BIN)/python scripts/api_reference
 
 services: $(READY) ## start PostgreSQL and Kafka for tests, and say how to reach them
 	@$(BIN)/python scripts/services start
