@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import os
 import re
 import runpy
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
@@ -22,6 +18,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from batch import read_sink, write_files
 from holdfast.sources.generated_rows import BLOCK_ROWS, Columns
+from pages import blocks, shell
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [
@@ -29,25 +26,6 @@ DOCUMENTS = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
-
-
-def blocks(document: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", document.read_text(), re.DOTALL)
-
-
-def shell(home: Path, command: str) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-m", "-c", command],
-        cwd=home,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout
 
 
 @pytest.fixture
@@ -259,17 +237,6 @@ def test_the_loop_runs_as_written(tmp_path: Path, execute: Callable[[str, str], 
     found = read_sink(tmp_path / "out")
     pairs = zip(found["k"].to_pylist(), found["n"].to_pylist(), strict=True)
     assert sorted(pairs) == [(7, 0), (7, 1), (7, 2), (8, 0)]
-
-
-@pytest.mark.timeout(400)
-def test_the_first_chapter_of_the_tutorial_runs_as_written(tmp_path: Path) -> None:
-    chapter = ROOT / "docs" / "tutorial" / "01-a-first-flow.md"
-    (tmp_path / "shop.py").write_text(blocks(chapter, "python")[0])
-    said = [shell(tmp_path, block) for block in blocks(chapter, "sh")]
-    assert "killed" in said[1]
-    users, orders = ast.literal_eval(said[-1].strip())
-    assert users == 50
-    assert orders == different_ids(tmp_path / "shop.py")
 
 
 @pytest.mark.slow
