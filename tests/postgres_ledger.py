@@ -31,6 +31,12 @@ def ledger_in_postgres(tmp_path: Path, ledgers: str, monkeypatch: pytest.MonkeyP
     return placed(tmp_path, ledgers, monkeypatch)
 
 
+def without_password(url: str) -> str:
+    """The URL as a command line may have it."""
+    address = urlsplit(url)
+    return address._replace(netloc=f"{address.username}@{address.hostname}:{address.port}").geturl()
+
+
 def placed(work_dir: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> InPostgres:
     """Have the ledger of a work directory be in a new schema."""
     place = chosen(work_dir, url, uuid.uuid4().hex)

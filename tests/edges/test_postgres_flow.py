@@ -1,4 +1,4 @@
-"""Flows that end in a table of PostgreSQL: what it holds equals a batch computation, whoever copied the rows."""
+"""Flows that end in a table of PostgreSQL, or keep their ledger there: tables equal a batch computation, whoever copied the rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from batch import assert_same_rows, batch, write_files
+from command import holdfast
 from edges.tables import run, staged
 from holdfast.bench import edges
 from holdfast.bench.edges_contract import Where
 from holdfast.core import crashpoints, limits
+from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME
 from holdfast.sinks import postgres_tasks
 from holdfast.sinks.postgres_tasks import StagingTask
 from holdfast.spark.session import make_session
+from pages import blocks
+from postgres_ledger import without_password
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROWS = pa.table(
     {
         "k": pa.array([None if i % 11 == 0 else i % 7 for i in range(210)], pa.int64()),
@@ -124,6 +129,44 @@ def test_what_a_task_cannot_copy_is_said_as_if_the_driver_had(
     assert by_tasks
     assert run(postgres, "select count(*) from firsts") == [(0,)]
     assert staged(postgres) == 0
+
+
+def test_the_tables_of_the_page_are_upserted_and_appended(
+    spark: SparkSession, tmp_path: Path, postgres: str
+) -> None:
+    (code,) = blocks(DOCS / "POSTGRES.md", "python")
+    flow = hf.Flow("shop")
+    source = hf.files(str(tmp_path / "in"), schema="user string, amount long", max_files_per_epoch=1)
+    orders = flow.source("orders", source)
+    totals = orders.group_by("user").agg(total=hf.sum("amount")).named("totals")
+    large = orders.where("amount >= 100").named("large")
+    run(postgres, "create schema reports")
+    code = code.replace("postgresql://shop:secret@db.example.com/shop", postgres)
+    exec(code, {"hf": hf, "totals": totals, "large": large})
+    write_files(tmp_path / "in", [pa.table({"user": ["x", "y"], "amount": [99, 100]})] * 2)
+    flow.run(tmp_path / "work", until_idle=True, spark=spark, tasks=2)
+    found = run(postgres, 'select "user", total::bigint from reports.totals order by "user"')
+    assert found == [("x", 198), ("y", 200)]
+    assert run(postgres, "select * from large_orders") == [("y", 100)] * 2
+
+
+def test_the_ledger_of_the_page_is_in_the_database(
+    spark: SparkSession, tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = blocks(DOCS / "LEDGER_POSTGRES.md", "python")
+    flow, start = hf.Flow("orders"), hf.Flow.run
+    flow.source("rows", hf.rows(ROWS)).group_by("k").agg(n=hf.count()).named("counts").to(hf.discard())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(PASSWORD_VARIABLE, str(urlsplit(postgres).password))
+    here = {"spark": spark, "until_idle": True}
+    monkeypatch.setattr(hf.Flow, "run", lambda flow, *given, **named: start(flow, *given, **named, **here))
+    shown = "postgresql://holdfast@db1:5432/ledgers"
+    exec(code.replace(shown, without_password(postgres)), {"flow": flow})
+    assert run(postgres, "select head from holdfast_orders.stages") == [(0,)]
+    assert "counts" in holdfast("status").out
+    left = {path.name for path in (tmp_path / "work" / "orders").iterdir()}
+    assert POINTER_NAME in left
+    assert "ledger.db" not in left
 
 
 @pytest.mark.slow

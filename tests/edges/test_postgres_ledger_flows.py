@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.metadata import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,8 +26,11 @@ from holdfast.core.errors import LedgerError
 from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME
 from holdfast.ledger.status import status
 from holdfast.spark.session import make_session
+from pages import blocks, shell
+from postgres_ledger import without_password
 from stand import SECONDS_MAX, Stand
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "LEDGER_POSTGRES.md"
 FILES = 14
 ROWS = 20
 
@@ -163,6 +168,40 @@ def test_a_standby_takes_over_and_the_zombie_is_refused(
         stand.check(spark)
     finally:
         guard.close()
+
+
+ORDERS = """
+import holdfast as hf
+
+flow = hf.Flow("orders")
+rows = flow.source("rows", hf.files("in/", schema="k long, v long"))
+rows.group_by("k").agg(total=hf.sum("v")).named("totals").to(hf.parquet("out/"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_page_keep_the_ledger_in_the_database(postgres: str, tmp_path: Path) -> None:
+    """As written, but that both runs end when they are idle, and that nothing is installed."""
+    (block,) = blocks(PAGE, "sh")
+    install, *commands = block.splitlines()
+    assert install == "pip install 'holdfast[postgres]'"
+    assert "postgres" in metadata("holdfast").get_all("Provides-Extra", [])
+    password = str(urlsplit(postgres).password)
+    for shown, real in {
+        "PASSWORD=...": f"PASSWORD={shlex.quote(password)}",
+        "postgresql://holdfast@db1:5432/ledgers": shlex.quote(without_password(postgres)),
+        "run orders.py": "run orders.py --until-idle",
+    }.items():
+        commands = [command.replace(shown, real) for command in commands]
+    (tmp_path / "orders.py").write_text(ORDERS)
+    expected = feed(tmp_path)
+    said = shell(tmp_path, "\n".join(commands))
+    assert sums(tmp_path) == expected
+    assert "flow orders" in said
+    assert password not in said
+    assert (tmp_path / "work" / "orders" / POINTER_NAME).exists()
+    assert not (tmp_path / "work" / "orders" / "ledger.db").exists()
 
 
 def no_secret_on_a_command_line(guard: Guard, password: str) -> bool:

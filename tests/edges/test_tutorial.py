@@ -27,6 +27,7 @@ def walk(kafka: str, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     AdminClient({"bootstrap.servers": kafka}).delete_topics([TOPIC])[TOPIC].exception(KAFKA_S_MAX)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_from_kafka_to_postgres_runs_as_written(walk: Walk, postgres: str) -> None:
     kill_worker, look = walk.commands

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 import holdfast as hf
 from batch import read_sink, write_files
+from command import holdfast
 from holdfast.sources.generated_rows import BLOCK_ROWS, Columns
 from pages import blocks, shell
 
@@ -196,6 +197,54 @@ def test_the_join_runs_as_written(tmp_path: Path, execute: Callable[[str, str], 
     pairs = zip(found["order"].to_pylist(), found["amount"].to_pylist(), strict=True)
     assert sorted(pairs, key=str) == [("a", 5), ("a", 7), ("b", None), ("c", None)]
     assert read_sink(tmp_path / "late_payments")["amount"].to_pylist() == [1]
+
+
+@pytest.mark.timeout(300)
+def test_the_hours_of_the_substreams_page_leave_when_they_end(
+    tmp_path: Path, execute: Callable[[str, str], None]
+) -> None:
+    code = blocks(ROOT / "docs" / "SUBSTREAMS.md", "python")[0]
+    hour = 3600
+    seconds = [14 * hour + 60, 14 * hour + 3599, 15 * hour + 5, 15 * hour + 700]
+    times = pa.array([second * 1_000_000 for second in seconds], pa.timestamp("us", "UTC"))
+    rows = pa.table({"id": list("abcd"), "user": list("xxyx"), "amount": [1.5, 2.0, 4.0, 8.0], "ts": times})
+    write_files(tmp_path / "in", [rows.slice(0, 3), rows.slice(3)])
+    execute("orders.py", f'{code}\nflow.run("work/", until_idle=True)\n')
+    (row,) = read_sink(tmp_path / "out").to_pylist()
+    assert (row["substream"], row["user"], row["spent"]) == ("1970-01-01T14:00:00Z", "x", 3.5)
+    assert "flow orders: 1 open, 1 closed" in holdfast("substreams").out
+
+
+@pytest.mark.timeout(300)
+def test_the_flows_of_the_recovery_page_run_as_written(
+    tmp_path: Path, execute: Callable[[str, str], None]
+) -> None:
+    """All but the last, which is refused: tests/unit/flow/test_recovery_page.py."""
+    shop, ledger, clicks, _ = blocks(ROOT / "docs" / "RECOVERY.md", "python")
+    times = pa.array([second * 1_000_000 for second in (5, 5, 7200)], pa.timestamp("us", "UTC"))
+    amounts = pa.array([Decimal("1.50"), Decimal("1.50"), Decimal("2.00")], pa.decimal128(10, 2))
+    orders = pa.table({"id": ["a", "a", "b"], "user": ["x", "x", "y"], "amount": amounts, "ts": times})
+    write_files(tmp_path / "in", [orders])
+    execute("shop.py", f'{shop}\nflow.run("work-shop/", until_idle=True)\n')
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        totals = database.execute("select * from totals order by user").fetchall()
+    assert totals == [("x", "1.50"), ("y", "2.00")]
+    assert [(row["user"], row["n"]) for row in read_sink(tmp_path / "hourly").to_pylist()] == [("x", 1)]
+
+    write_files(tmp_path / "payments", [pa.table({"account": ["x", "x", "y"], "amount": amounts})])
+    moved = ledger.replace("/mnt/backup/ledger", str(tmp_path / "backup"))
+    execute("ledger.py", f'{moved}\nledger.run("work-ledger/", until_idle=True)\n')
+    balances = {row["account"]: str(row["balance"]) for row in read_sink(tmp_path / "balances").to_pylist()}
+    assert balances == {"x": "3.00", "y": "2.00"}
+    assert list((tmp_path / "backup").rglob("*.arrow"))
+
+    write_files(
+        tmp_path / "clicks", [pa.table({"id": ["a", "a", "b"], "page": ["p", "p", "q"], "at": times})]
+    )
+    execute("clicks.py", f'{clicks}\nflow.run("work-clicks/", until_idle=True)\n')
+    for sink, counts in (("pages", {"p": 1, "q": 1}), ("minutes", {"p": 1})):
+        found = {row["page"]: row["n"] for row in read_sink(tmp_path / sink).to_pylist()}
+        assert found == counts
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -62,6 +62,7 @@ def test_the_first_flow_runs_as_written(walk: Callable[[str], Walk]) -> None:
     assert_same_totals(table(chapter.home, "select user, spent, orders from totals"), totals)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_event_time_runs_as_written(walk: Callable[[str], Walk]) -> None:
     """Which clicks are late follows from the files alone: the kill before the late one changes nothing."""
@@ -83,6 +84,7 @@ def test_event_time_runs_as_written(walk: Callable[[str], Walk]) -> None:
     assert said.splitlines()[-3:] == [*shown, "late c-0 2026-05-04 12:00:30.000000"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_choosing_a_policy_runs_as_written(walk: Callable[[str], Walk]) -> None:
     """One stage goes on with files, the other is made again from its input; both are exact."""

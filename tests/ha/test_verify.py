@@ -18,6 +18,8 @@ from event_time import at
 from holdfast.core.crashpoints import POINTS
 from holdfast.verify.plugin import Verified
 from holdfast.verify.scenario import FAULTS, PAIR
+from holdfast.verify.variants import POLICIES
+from pages import blocks, shell
 
 # Reached only by `holdfast run`: test_supervisor.py and tests/unit/runtime/test_lease.py see to them.
 SUPERVISED = {"lease.before_renew", "failover.after_fence"}
@@ -32,6 +34,7 @@ PASSED = {"pass.before", "pass.after"}
 CAPTURED = {point for point in POINTS if point.startswith("snapshot.")}
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "VERIFY.md"
 
 FLOW = """
 import holdfast as hf
@@ -157,14 +160,24 @@ def test_a_gap_is_predicted_and_seen(flow: Path, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_sink_that_writes_before_it_looks_is_caught_with_a_command_that_shows_it_again(
-    tmp_path: Path, holdfast_verify: Callable[..., Verified]
+    tmp_path: Path, holdfast_verify: Callable[..., Verified], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "wrong.py").write_text(WRONG)
-    found = holdfast_verify(tmp_path / "wrong.py", points="sink.after_publish")
+    """By the test that the page shows, at one point of an epoch."""
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows" / "orders.py").write_text(WRONG)
+    monkeypatch.chdir(tmp_path)
+    shown: dict[str, Callable[..., None]] = {}
+    exec(blocks(PAGE, "python")[0], shown)
+    found: list[Verified] = []
+
+    def verify(flow: str, **options: str) -> Verified:
+        found.append(holdfast_verify(flow, points="sink.after_publish", **options))
+        return found[-1]
+
     with pytest.raises(pytest.fail.Exception, match="rollback-repeating"):
-        found.assert_precise()
-    (run,) = [run for run in found.report["outcomes"] if run["reached"]]
-    assert run["command"].startswith(f"holdfast verify {tmp_path / 'wrong.py'} --policies as-written")
+        shown["test_orders_is_exact"](verify)
+    (run,) = [run for run in found[0].report["outcomes"] if run["reached"] and run["fault"] == "kill"]
+    assert run["command"].startswith("holdfast verify flows/orders.py --policies as-written")
     (verdict,) = run["verdicts"]
     assert verdict["extra"]
     again = subprocess.run(
@@ -189,7 +202,7 @@ def test_a_flow_that_is_to_survive_its_machine_goes_on_from_the_replica(flow: Pa
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("job", "observed", "status"), [("append", "rollback-repeating", 1), ("replace", "precise", 0)]
+    ("job", "observed", "status"), [("append", "rollback-repeating", 1), ("of the page", "precise", 0)]
 )
 def test_a_plain_spark_job_is_told_what_a_crash_leaves_in_its_sink(
     tmp_path: Path, job: str, observed: str, status: int
@@ -197,8 +210,10 @@ def test_a_plain_spark_job_is_told_what_a_crash_leaves_in_its_sink(
     source = tmp_path / "source"
     rows = pa.table({"k": [1, 2, None, 4], "v": [5, 6, 7, None]})
     write_files(source, [rows, rows, rows.slice(1)])
+    page, own = blocks(PAGE, "python")[1], ROOT / "tests" / "plain_jobs" / "append.py"
+    (tmp_path / "job.py").write_text(page if job == "of the page" else own.read_text())
     options = ["--spark", f"--source={source}", "--points=sink.left"]
-    done = verified(ROOT / "tests" / "plain_jobs" / f"{job}.py", tmp_path, *options)
+    done = verified(tmp_path / "job.py", tmp_path, *options)
     (run,) = json.loads((tmp_path / "report.json").read_text())["outcomes"]
     assert (run["reached"], run["observed"]) == (True, observed), done.stdout + done.stderr
     assert done.returncode == status
@@ -213,6 +228,19 @@ def test_every_fault_at_every_point_under_every_policy_is_as_predicted(flow: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     reached = {run["point"] for run in report["outcomes"] if run["reached"]}
     assert set(POINTS) - reached <= SUPERVISED | PASSED
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_command_of_the_page_reports_of_every_policy(flow: Path, tmp_path: Path) -> None:
+    """As written, but for the crash points: one instead of all."""
+    flow.rename(tmp_path / "orders.py")
+    said = shell(tmp_path, f"{blocks(PAGE, 'sh')[0].strip()} --points commit.after")
+    report = (tmp_path / "report.html").read_text()
+    assert "no violation" in said
+    for policy in POLICIES:
+        assert policy in said
+        assert policy in report
 
 
 def verified(flow: Path, home: Path, *options: str) -> subprocess.CompletedProcess[str]:

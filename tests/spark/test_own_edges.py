@@ -17,9 +17,12 @@ from pyspark.sql import SparkSession
 from holdfast.core.errors import PlanError
 from holdfast.flow.own_edges import own_sink, own_source
 from holdfast.runtime.flow import Flow
-from holdfast.testing import Origin, SinkSuite, SourceSuite, Target
+from holdfast.testing import Origin, SourceSuite, Target
+from holdfast.testing.epochs import SCHEMA
+from pages import blocks
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_edges.py"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "own_edges.py"
 
 
 def example() -> ModuleType:
@@ -43,21 +46,28 @@ class TestLines(SourceSuite):
         return Origin(lambda: OWN.Lines(str(place)), put)
 
 
-class TestTable(SinkSuite):
+def read(place: Path) -> pa.Table:
+    with closing(sqlite3.connect(f"{place}.db")) as db:
+        made = db.execute("select 1 from sqlite_master where name = 'rows'").fetchone()
+        found = db.execute("select n, text from rows").fetchall() if made else []
+    return pa.table([[n for n, _ in found], [text for _, text in found]], schema=SCHEMA)
+
+
+def suite_of_the_page() -> type:
+    """The class that docs/EDGES.md shows, with the example's sink as one's own."""
+    (code,) = blocks(ROOT / "docs" / "EDGES.md", "python")
+    names = {"MySink": lambda place, schema: OWN.Table(f"{place}.db", schema), "read": read}
+    exec(code, names)
+    return names["TestMySink"]
+
+
+class TestTable(suite_of_the_page()):  # type: ignore[misc]
     tears = 12
 
     def target(self, schema: pa.Schema, place: Path) -> Target:
-        if schema.names != ["value", "name"]:
+        if schema.names != SCHEMA.names:
             pytest.skip("the table has two columns of its own")
-        file = f"{place}.db"
-
-        def rows() -> pa.Table:
-            with closing(sqlite3.connect(file)) as db:
-                made = db.execute("select 1 from sqlite_master where name = 'rows'").fetchone()
-                found = db.execute("select n, text from rows").fetchall() if made else []
-            return pa.table([[n for n, _ in found], [text for _, text in found]], schema=schema)
-
-        return Target(lambda: OWN.Table(file, schema), rows)
+        return super().target(schema, place)
 
 
 def test_a_flow_of_ones_own_edges_goes_on_where_it_was(

@@ -38,7 +38,7 @@ def test_the_flows_of_the_page_are_planned_as_it_says() -> None:
 
 
 def test_the_error_of_the_page_is_what_the_command_says(tmp_path: Path) -> None:
-    (shown,) = re.findall(r"```\n(PlanError.*?)```", PAGE, re.DOTALL)
+    (shown,) = re.findall(r"```text\n(PlanError.*?)```", PAGE, re.DOTALL)
     path = tmp_path / "refused_flow.py"
     path.write_text(BLOCKS[3])
     assert len(BLOCKS) == 4
