@@ -84,31 +84,6 @@ def test_event_time_runs_as_written(walk: Callable[[str], Walk]) -> None:
     assert said.splitlines()[-3:] == [*shown, "late c-0 2026-05-04 12:00:30.000000"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_choosing_a_policy_runs_as_written(walk: Callable[[str], Walk]) -> None:
-    """One stage goes on with files, the other is made again from its input; both are exact."""
-    chapter = walk("03-choosing-a-policy.md")
-    explain, careless, kill_worker, check = chapter.commands
-    said = chapter.type(explain)
-    assert ["recovery: no_sync" in said, "recovery: upstream_backup" in said] == [True, True]
-    assert chapter.type(careless) == "refused\n"
-    said = chapter.type(kill_worker)
-    assert chapter.replaced(said) in said
-    done = chapter.recovered()
-    assert done["totals"] == ["it goes on with the files of its predecessor"]
-    assert done["windows"][0].startswith("the state was made again from ")
-    assert all(f"recovered: {stage} {how[0]}" in said for stage, how in done.items())
-
-    orders = generated(chapter.home / "shop.py")
-    assert chapter.type(check).strip() == f"({orders.num_rows}, {orders.num_rows})"
-    assert f"`({orders.num_rows}, {orders.num_rows})`" in chapter.page.read_text()
-    assert_same_totals(table(chapter.home, "select user, spent, orders from totals"), totals_of(orders))
-    found = table(chapter.home, "select user, window_start, orders from windows")
-    assert len(found) == len(set(found))
-    assert {(user, start): number for user, start, number in found} == by_five_minutes(orders)
-
-
 def generated(flow: Path) -> pa.Table:
     """All orders that the source of a chapter's flow makes, at once and without Spark."""
     description = runpy.run_path(str(flow))["orders"].node.description
@@ -126,12 +101,6 @@ def totals_of(orders: pa.Table) -> pa.Table:
     grouped = unique.append_column("spent", spent).group_by("user")
     found = grouped.aggregate([("spent", "sum"), ("id", "count_distinct")])
     return found.rename_columns({"spent_sum": "spent", "id_count_distinct": "orders"})
-
-
-def by_five_minutes(orders: pa.Table) -> dict[tuple[str, str], int]:
-    """By user and start of the window, as a table holds it, the number of orders."""
-    starts = pc.strftime(pc.floor_temporal(orders["ts"], 5, "minute"), "%Y-%m-%d %H:%M:%S")
-    return dict(Counter(zip(orders["user"].to_pylist(), starts.to_pylist(), strict=True)))
 
 
 def assert_same_totals(found: list[tuple], expected: pa.Table) -> None:

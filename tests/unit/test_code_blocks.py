@@ -24,7 +24,7 @@ LANGUAGES = {"python", "sh", "sql", TEXT}
 # Pages with tests of their own.
 ELSEWHERE = {
     "docs/API.md": "tests/unit/test_api_reference.py",
-    "docs/tutorial": "walked by tests/ha/test_tutorial.py or tests/edges/test_tutorial.py",
+    "docs/tutorial": "walked by tests/ha/test_tutorial.py",
 }
 
 HERE = "tests/unit/test_code_blocks.py"
