@@ -6,7 +6,6 @@ On servers of its own, because it restarts them.
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +15,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from pages import blocks
 from servers import OwnServers
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "VERIFY.md"
 POINTS = ("sink.before_stage", "sink.after_stage", "sink.after_publish", "sink.after_record")
 
 FLOW = """
@@ -52,15 +49,15 @@ def feed(kafka: str, events: int) -> None:
 def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
     own_servers: OwnServers, tmp_path: Path
 ) -> None:
-    """By the command that the page shows, at the points of a sink."""
-    _, verify, flow, *options = shlex.split(blocks(PAGE, "sh")[1])
+    """By the command that docs/VERIFY.md shows for targets that restart, at the points of a sink."""
     postgres, kafka = (own_servers.address(name) for name in ("postgres", "kafka"))
     feed(kafka, 1_200)
-    (tmp_path / flow).write_text(FLOW.format(postgres=postgres, kafka=kafka))
-    options[options.index("--restart") + 1] = own_servers.restart_command("postgres", "kafka")
+    flow = tmp_path / "shop.py"
+    flow.write_text(FLOW.format(postgres=postgres, kafka=kafka))
     done = subprocess.run(
-        [HOLDFAST, verify, flow, *options,
-         "--points", ",".join(POINTS), "--json", tmp_path / "report.json", "--epochs", "4"],
+        [HOLDFAST, "verify", flow, "--faults", "kill,zombie,target", "--points", ",".join(POINTS),
+         "--restart", own_servers.restart_command("postgres", "kafka"),
+         "--json", tmp_path / "report.json", "--epochs", "4"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
