@@ -49,7 +49,7 @@ def feed(kafka: str, events: int) -> None:
 def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
     own_servers: OwnServers, tmp_path: Path
 ) -> None:
-    """By the command that docs/VERIFY.md shows for targets that restart, at the points of a sink."""
+    """With the options that docs/VERIFY.md shows for targets that restart, at the points of a sink."""
     postgres, kafka = (own_servers.address(name) for name in ("postgres", "kafka"))
     feed(kafka, 1_200)
     flow = tmp_path / "shop.py"
