@@ -15,6 +15,14 @@ import servers
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+# Most JVMs of tests live for a minute: compiling for the long run, and loading classes one by one, would be half of their work.
+_ARCHIVE = Path(sys.prefix) / "spark.jsa"  # written by scripts/class_archive
+_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", _OPTIONS)
+if _ARCHIVE.exists():
+    _OPTIONS += f' "-XX:SharedArchiveFile={_ARCHIVE}" -Xlog:cds=off -Xlog:cds+dynamic=off'
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _OPTIONS)
+
 # A red run must be red again: the examples follow from the test's name, and the blob repeats one by hand.
 # HYPOTHESIS_PROFILE=explore searches with fresh seeds and more examples.
 settings.register_profile(
