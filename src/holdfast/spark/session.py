@@ -28,6 +28,13 @@ _STATIC = {
     "spark.python.task.killTimeout": "200ms",
 }
 
+# In local mode all of Spark is in one process: whatever it listens on is for this machine, and asks for a fresh secret.
+_LOCAL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.authenticate": "true",
+}
+
 # Settings that an epoch's result or speed depends on; set on any session while a flow runs on it.
 EPOCH_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
@@ -54,6 +61,8 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     builder = builder.master(master)
     with as_file(files("holdfast.spark") / "fair-scheduler.xml") as allocation:
         settings = {**_STATIC, "spark.scheduler.allocation.file": allocation.as_uri(), **conf}
+    if master == "local" or master.startswith("local["):
+        settings = {**_LOCAL, **settings}
     if master.startswith("local"):
         # An exchange on one machine goes through the page cache: compressing it costs a fifth of a job.
         settings.setdefault("spark.shuffle.compress", "false")
