@@ -24,7 +24,8 @@ def flow(home: Path, port: int, streams: Sequence[str]) -> hf.Flow:
             trigger="100 ms",
         ),
     }
-    made = hf.Flow("streams")
+    # What a socket gave and nobody logged is gone: no more can be promised of it.
+    made = hf.Flow("streams", guarantee="at_most_once" if "heard" in streams else "exactly_once")
     for name in streams:
         rows = made.source(name, described[name])
         rows.transform(lambda df: df).named(name).to(hf.parquet(str(home / name)))

@@ -15,12 +15,19 @@ from holdfast.flow import cycles, nodes, policies
 from holdfast.flow.endpoints import ForeachSink
 from holdfast.flow.nodes import Stateful
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, Resume
+from holdfast.flow.streams import StreamSource
 from holdfast.flow.windows import Session
 
 if TYPE_CHECKING:
     from holdfast.flow.planner import FlowPlan, SinkSpec, StageSpec
 
 _DEFAULT = policies.no_sync()
+
+# What a successor needs that is lost with the machine.
+_ON_THIS_MACHINE = {
+    Resume.DELTA: "the standby and its copy of the state are",
+    Resume.REBUILD: "the input from which the state would be made again is retained",
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,26 @@ def _check_sources(planned: FlowPlan) -> None:
                 hint="Write its rows to files first and read these with hf.files, which keeps them; or say "
                 'hf.Flow(..., guarantee="at_most_once").',
             )
+        if isinstance(description, StreamSource):
+            _check_stream(planned, name, description)
+
+
+def _check_stream(planned: FlowPlan, name: str, description: StreamSource) -> None:
+    """A stream is exact from its log on: what is lost before, or with the log, nobody can ask for again."""
+    if planned.guarantee != "at_most_once" and not description.resumes:
+        raise PlanError(
+            f"guarantee={planned.guarantee!r} cannot hold for source {name!r}: with resumes=False, rows that were received "
+            "and not yet logged are gone when the process ends",
+            operation="plan",
+            hint="Read from a connector that can go on where its checkpoint ends, such as files or Kafka; or say "
+            'hf.Flow(..., guarantee="at_most_once").',
+        )
+    if planned.survives == "machine":
+        raise PlanError(
+            f'survives="machine" cannot hold for source {name!r}: the log of hf.read_stream is on this machine only',
+            operation="plan",
+            hint='Say survives="power", or read it with hf.kafka, hf.files or hf.delta_source, which need no log.',
+        )
 
 
 def _check_stage(planned: FlowPlan, stage: StageSpec) -> None:
@@ -107,6 +134,11 @@ def _objection(planned: FlowPlan, stage: StageSpec, policy: Policy) -> _Objectio
         return _Objection(
             "it would forget which substreams it has closed, and send rows on under them",
             'label by event time: .substream(time="ts", every="1 hour")',
+        )
+    if policy.resume in _ON_THIS_MACHINE and planned.survives == "machine":
+        return _Objection(
+            f"{_ON_THIS_MACHINE[policy.resume]} on this machine",
+            'say survives="power"',
         )
     if policy.resume is Resume.REBUILD:
         return _objection_to_rebuilding(planned, stage)

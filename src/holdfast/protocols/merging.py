@@ -4,8 +4,8 @@ Invariants: the layers chosen are consecutive; every row is rewritten at most on
 bottom only when what lies above it has grown to a fixed share of it, so that the bytes of all merges
 stay within a small factor of the bytes of the epochs' own layers.
 
-A layer's level is how many times MERGE_FANOUT its size is of the smallest unit. When the newest layers
-of one level number MERGE_FANOUT they become one layer of the next. The oldest layer, the bottom, has no
+A layer's level is how many times MERGE_FANOUT its size is of the smallest unit. When one level has
+MERGE_FANOUT layers, the oldest MERGE_FANOUT of them become one layer of the next. The oldest layer, the bottom, has no
 level: it takes in everything above it once that is MERGE_FANOUT layers and MERGE_BOTTOM_SHARE of its rows.
 """
 
@@ -44,7 +44,7 @@ def choose_merge(layers: Sequence[LayerSize]) -> tuple[int, int] | None:
 
 
 def _due_level(above: Sequence[LayerSize]) -> tuple[int, int] | None:
-    """The newest run of layers of one level that has reached the fan-out, the lowest level first."""
+    """The oldest layers, as many as the fan-out, of the lowest level that has so many."""
     for level in sorted({_level(layer) for layer in above}):
         members = [layer for layer in above if _level(layer) == level]
         if len(members) >= limits.MERGE_FANOUT:

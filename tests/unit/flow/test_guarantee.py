@@ -85,13 +85,43 @@ def test_the_alternatives_are_those_that_hold_for_the_stage() -> None:
     assert "upstream_backup" not in str(refused(hf.Flow("f"), "running", hf.gap()).hint)
     far = refused(hf.Flow("f", survives="machine", replica="copy/"), "running", hf.gap())
     assert far.hint is not None
-    assert "hf.no_sync(('memory', 'disk', 'replica')), hf.passive_standby(), hf.snapshot()." in far.hint
+    assert "hf.no_sync(('memory', 'disk', 'replica')), hf.snapshot()." in far.hint
 
 
 @pytest.mark.parametrize("step", ["tumbling", "sliding", "join", "stateless"])
 def test_upstream_backup_is_for_state_whose_input_event_time_lets_go(step: str) -> None:
     planned(hf.Flow("f", survives="power"), step, hf.upstream_backup())
-    planned(hf.Flow("f", survives="machine", replica="copy/"), step, hf.upstream_backup())
+
+
+@pytest.mark.parametrize(
+    "policy", [hf.upstream_backup(), hf.passive_standby()], ids=lambda policy: policy.name
+)
+def test_what_lies_on_the_machine_does_not_survive_it(policy: Policy) -> None:
+    error = refused(hf.Flow("f", survives="machine", replica="copy/"), "tumbling", policy)
+    assert "on this machine" in error.message
+    assert 'survives="power"' in str(error.hint)
+
+
+def streamed(flow: hf.Flow, **given: bool) -> None:
+    heard = hf.read_stream(lambda spark: spark.readStream.format("rate").load(), schema="value long", **given)
+    flow.source("heard", heard).transform(lambda df: df).to(hf.discard())
+    plan(flow)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_stream_that_cannot_resume_promises_no_row(guarantee: str) -> None:
+    with pytest.raises(
+        hf.PlanError, match="source 'heard': with resumes=False, rows that were received"
+    ) as caught:
+        streamed(hf.Flow("f", guarantee=guarantee), resumes=False)
+    assert 'guarantee="at_most_once"' in str(caught.value.hint)
+    streamed(hf.Flow("f", guarantee="at_most_once"), resumes=False)
+    streamed(hf.Flow("f", guarantee=guarantee))
+
+
+def test_the_log_of_a_stream_does_not_survive_the_machine() -> None:
+    with pytest.raises(hf.PlanError, match="the log of hf.read_stream is on this machine only"):
+        streamed(hf.Flow("f", survives="machine", replica="copy/"))
 
 
 @pytest.mark.parametrize(
@@ -169,12 +199,11 @@ def test_files_may_go_further_than_the_flow_must_survive() -> None:
     planned(hf.Flow("f", survives="process", replica="copy/"), "running", far)
 
 
-@pytest.mark.parametrize("survives", ["power", "machine"])
-def test_policies_that_do_not_go_by_tiers_survive_by_their_input_or_their_standby(survives: str) -> None:
-    replica = "copy/" if survives == "machine" else None
-    planned(hf.Flow("f", survives=survives, replica=replica), "running", hf.passive_standby())
-    lossy = hf.Flow("f", survives=survives, replica=replica, guarantee="at_most_once")
-    planned(lossy, "running", hf.gap())
+def test_policies_that_do_not_go_by_tiers_survive_by_their_standby_or_lose_all() -> None:
+    planned(hf.Flow("f", survives="power"), "running", hf.passive_standby())
+    planned(hf.Flow("f", survives="power", guarantee="at_most_once"), "running", hf.gap())
+    far = hf.Flow("f", survives="machine", replica="copy/", guarantee="at_most_once")
+    planned(far, "running", hf.gap())
 
 
 def test_the_replica_needs_a_directory_and_the_directory_a_use() -> None:
