@@ -41,6 +41,10 @@ BLOOM_BITS_PER_KEY = 12
 # Tasks that may each read all of an epoch's rows themselves: with more, the exchange between them is cheaper.
 DIRECT_TASKS_MAX = 8
 
+# Tasks that read and convert the files of an epoch that Spark's reader refuses; rows of theirs that go to Spark at a time.
+CONVERTING_TASKS_MAX = 64
+CONVERTED_ROWS_MAX = 100_000
+
 # Rows that make a task of their own worth while: below it, starting another costs more than it takes off the first.
 TASK_ROWS = 50_000
 
