@@ -79,18 +79,20 @@ def check(plan: FlowPlan) -> None:
 class _Following:
     """What was found to be missing so far."""
 
-    wrong: list[tuple[str, str, str]] = field(default_factory=list)  # stage, what, and what there is instead
+    wrong: list[tuple[str, str]] = field(default_factory=list)  # stage, and what is wrong in it
+    meant: list[str] = field(default_factory=list)
+    there: list[str] = field(default_factory=list)
 
     def raise_any(self) -> None:
         if not self.wrong:
             return
-        stages = {stage for stage, _, _ in self.wrong}
-        told = [what if len(stages) == 1 else f"stage {stage!r}: {what}" for stage, what, _ in self.wrong]
+        stages = {stage for stage, _ in self.wrong}
+        told = [what if len(stages) == 1 else f"stage {stage!r}: {what}" for stage, what in self.wrong]
         raise PlanError(
             "; ".join(dict.fromkeys(told)),
             operation="plan",
             stage=stages.pop() if len(stages) == 1 else None,
-            hint=" ".join(dict.fromkeys(hint for _, _, hint in self.wrong)),
+            hint=" ".join(dict.fromkeys([*self.meant, *self.there])),
         )
 
     def need(self, stage: str, what: str, names: Iterable[str], there: Names) -> None:
@@ -102,10 +104,9 @@ class _Following:
             if name.lower() in lower or "." in name:
                 continue
             like = difflib.get_close_matches(name.lower(), lower, n=1)
-            meant = f"Did you mean {lower[like[0]]!r}? " if like else ""
-            columns = ", ".join(there)
-            self.wrong.append((stage, f"{what} names the column {name!r}, which is not there",
-                               f"{meant}The columns there are {columns}."))  # fmt: skip
+            self.wrong.append((stage, f"{what} names the column {name!r}, which is not there"))
+            self.meant += [f"Did you mean {lower[like[0]]!r} for {name!r}?"] if like else []
+            self.there.append(f"The columns there are {', '.join(there)}.")
 
     def of_stage(self, stage: StageSpec, known: dict[Input, Names]) -> Names:
         """What a stage gives."""

@@ -8,9 +8,8 @@ recorded as refused, with the reason, and has no rows from then on.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.inputs import Item
 from holdfast.sources.contract import REFUSED, Limits, Source, Taken
 from holdfast.sources.fitness import ARROW, EITHER, Facts, Unfit
+from holdfast.sources.listing import listed
 from holdfast.sources.parquet_files import parquet_facts, signature
 from holdfast.sources.text_files import csv_facts, json_facts
 from holdfast.sources.text_frames import TextFrames
@@ -54,18 +54,7 @@ class Files(Source):
 
     def next(self, after: Taken, most: Limits) -> list[Item]:
         """New files, oldest first; files of one instant by name."""
-        try:
-            with os.scandir(self._directory) as entries:
-                new = [
-                    e for e in entries if e.name not in after.known and e.name[0] not in "._" and e.is_file()
-                ]
-                found = sorted(stamp for e in new for stamp in _stamped(e))
-        except OSError as error:
-            raise InputError(
-                f"source {self._name!r} cannot list {self._directory}: {error.strerror}",
-                operation="discover",
-                hint=_directory_hint(error),
-            ) from error
+        found = listed(self._name, self._directory, after.known)
         items = (self._item(name, size, mtime_ns) for mtime_ns, name, size in found[: most.items])
         return [item for item in items if item is not None]
 
@@ -79,6 +68,21 @@ class Files(Source):
         if judged_so and _stamp(item) == (stat.st_size, stat.st_mtime_ns):
             return item
         return self._item(item.identity, stat.st_size, stat.st_mtime_ns) or item
+
+    def faults(
+        self, stamps: Sequence[tuple[int, str, int]], items: Sequence[Item]
+    ) -> list[tuple[str, InputError]]:
+        """Files that would stop the flow, by name: new ones, and items as they are now."""
+        looks: list[tuple[str, Callable[[], Item | None]]] = []
+        looks += [(name, partial(self._item, name, size, mtime_ns)) for mtime_ns, name, size in stamps]
+        looks += [(item.identity, partial(self.as_found, item)) for item in items]
+        found = []
+        for name, look in looks:
+            try:
+                look()
+            except InputError as error:
+                found.append((name, error))
+        return found
 
     def checked(self, items: Sequence[Item]) -> list[Path]:
         """The files of items, found to be what they were when they were discovered, without the refused ones."""
@@ -190,29 +194,8 @@ class Files(Source):
         return path
 
 
-def _stamped(entry: os.DirEntry[str]) -> list[tuple[int, str, int]]:
-    """When a listed file was modified, its name and its length; nothing if it has gone since it was listed."""
-    try:
-        stat = entry.stat()
-    except FileNotFoundError:
-        return []
-    return [(stat.st_mtime_ns, entry.name, stat.st_size)]
-
-
 def _stamp(item: Item) -> tuple[int, int]:
     return item.body["bytes"], item.body["mtime_ns"]
-
-
-def _directory_hint(error: OSError) -> str:
-    match error:
-        case FileNotFoundError():
-            return "Make the directory, or mend the path: files that come into it later are found."
-        case NotADirectoryError():
-            return "Give the directory that the file is in."
-        case PermissionError():
-            return "Mend its permissions: it must be readable and searchable."
-        case _:
-            return "Mend the directory or its file system."
 
 
 def _check_flat(name: str, schema: t.StructType) -> None:

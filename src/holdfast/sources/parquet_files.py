@@ -129,7 +129,9 @@ class _Look:
     def reader(self, ways: Sequence[Way], declared: t.StructType) -> str | None:
         """Who can read all columns; None if Spark would be needed for some, and Arrow for others."""
         by_spark = not any(one is Way.ARROW for one in ways)
-        by_arrow = not any(one is Way.SPARK for one in ways) and self.columns(declared) is not None
+        by_arrow = (
+            not any(one is Way.SPARK for one in ways) and self._names_as(declared) and not self._old_calendar
+        )
         if by_spark and by_arrow:
             return EITHER
         return SPARK if by_spark else ARROW if by_arrow else None
@@ -148,11 +150,15 @@ class _Look:
 
     def columns(self, declared: t.StructType) -> str | None:
         """The signature of the declared columns as the file has them; None if only Spark knows how to read them."""
-        lower = [name.lower() for name in self._found.names]
-        once = all(name in self._found.names and lower.count(name.lower()) == 1 for name in declared.names)
-        if not once or self._old_calendar:
+        if not self._names_as(declared) or self._old_calendar:
             return None
         return signature(pa.schema([self._found.field(name) for name in declared.names]))
+
+    def _names_as(self, declared: t.StructType) -> bool:
+        """Whether the declared columns that the file has are spelled there as they are declared, and each is there once."""
+        lower = [name.lower() for name in self._found.names]
+        there = [name for name in declared.names if name.lower() in lower]
+        return all(name in self._found.names and lower.count(name.lower()) == 1 for name in there)
 
     def _name(self, name: str) -> str | None:
         """The column as the file spells it; Spark does not mind upper and lower case."""

@@ -54,7 +54,7 @@ def _type(kind: Type) -> t.DataType:
         case "array":
             return t.ArrayType(_type(kind.parts[0]))
         case "map":
-            return t.MapType(*map(_type, kind.parts))
+            return t.MapType(_type(kind.parts[0]), _type(kind.parts[1]))
         case "struct":
             fields = zip(kind.names, kind.parts, strict=True)
             return t.StructType([t.StructField(name, _type(part)) for name, part in fields])
