@@ -41,6 +41,15 @@ BLOOM_BITS_PER_KEY = 12
 # Tasks that may each read all of an epoch's rows themselves: with more, the exchange between them is cheaper.
 DIRECT_TASKS_MAX = 8
 
+# Files whose footers are read to infer a schema (about a millisecond each), and files that are judged before Spark is started:
+# all of them are judged once more when they are discovered.
+INFERRED_FILES_MAX = 1_000
+EARLY_FILES_MAX = 100
+
+# Tasks that read and convert the files of an epoch that Spark's reader refuses; rows of theirs that go to Spark at a time.
+CONVERTING_TASKS_MAX = 64
+CONVERTED_ROWS_MAX = 100_000
+
 # Rows that make a task of their own worth while: below it, starting another costs more than it takes off the first.
 TASK_ROWS = 50_000
 

@@ -39,7 +39,7 @@ class FilesSource:
     """A directory whose files are read once each, in the order of their modification."""
 
     path: str
-    schema: str
+    schema: str | None  # None: as it was inferred when the flow first ran
     format: str = "parquet"
     on_error: str = "fail"
     max_files_per_epoch: int | None = None
@@ -203,7 +203,7 @@ def check_source(given: object) -> None:
 def files(
     path: str,
     *,
-    schema: str,
+    schema: str | None = None,
     format: str = "parquet",
     on_error: str = "fail",
     max_files_per_epoch: int | None = None,
@@ -214,6 +214,9 @@ def files(
     multiline: bool = False,
 ) -> FilesSource:
     """Read the files of a directory, each once: Parquet, JSON (an object a line) or CSV.
+
+    `schema` are the columns, as Spark DDL. Without it, the first run infers them from the Parquet files that are there,
+    and writes them down in the work directory: every run from then on uses the same.
 
     Files must appear whole (write elsewhere, then rename); names that start with `.` or `_` are ignored. A
     file is never split between epochs.

@@ -9,12 +9,13 @@ from pyspark.sql import SparkSession
 from holdfast.core.json import Json
 from holdfast.flow.definition import definition_of
 from holdfast.flow.planner import FlowPlan
-from holdfast.ledger import definitions, epochs, snapshots, stages
+from holdfast.ledger import definitions, epochs, snapshots, source_schemas, stages
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.starts import begin_sink
 from holdfast.ledger.substreams import register_scope
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.progress import Progress
+from holdfast.runtime.schemas import declared, with_schemas
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.make import make_source
@@ -37,6 +38,7 @@ def bound(
     script: Script = UNSCRIPTED,
 ) -> Runtime:
     """The flow bound to types and to a session, without any right to change anything yet."""
+    plan = with_schemas(plan, ledger)
     sources = {name: make_source(plan, name, root, ledger) for name in plan.sources}
     found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
     named = {stage.name: stage for stage in found}
@@ -70,6 +72,8 @@ def register(rt: Runtime) -> None:
     found = {stage.name: definition_of(stage.spec, _state(stage)) for stage in rt.stages.values()}
     with rt.ledger.write(rt.generation) as tx:
         definitions.settle(tx, rt.generation, rt.own, found, rt.targets)
+        own = {name: one for name, one in declared(rt.plan).items() if name in rt.own_sources}
+        source_schemas.settle(tx, rt.generation, own)
     for stage in rt.own_stages:
         view = stage.operator.view.to_json() if stage.operator else None
         inputs = [origin.id for origin in stage.spec.inputs]

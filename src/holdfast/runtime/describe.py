@@ -1,6 +1,7 @@
 """Plans a flow in a short-lived process, for a supervisor that must import neither pyspark nor the user's file.
 
-`python -m holdfast.runtime.describe FLOW [WORKERS]` prints one line of JSON: the plan, or the error.
+`python -m holdfast.runtime.describe REQUEST` prints one line of JSON: the plan, or the error. The request is JSON too: `flow`,
+and `workers` and `work_dir` if they were given.
 """
 
 from __future__ import annotations
@@ -8,24 +9,33 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
+from holdfast.flow import columns
 from holdfast.flow.planner import plan as cut
 from holdfast.flow.policies import Standby
+from holdfast.ledger.location import is_work_directory
+from holdfast.runtime import early
 from holdfast.runtime.failure import facts_of
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.loader import load
 
 
-def describe(reference: str, workers: int | None) -> Json:
-    """What a supervisor needs to know of a flow."""
+def describe(reference: str, workers: int | None, work_dir: str | None) -> Json:
+    """What a supervisor needs to know of a flow, if nothing speaks against starting its workers."""
     flow = load(reference)
     if not isinstance(flow, Flow):
         raise PlanError(
             f"{reference} is a description without run()", operation="plan", hint="Make it with hf.Flow."
         )
     plan = cut(flow)
+    columns.check(plan)
+    root = Path(work_dir or Path("work") / plan.name)
+    # A work directory that has a ledger knows which files were read: there, the workers look at them.
+    if not is_work_directory(root):
+        early.check_first_run(plan, root)
     plan = plan.spread(workers) if workers else plan
     return {
         "flow": plan.name,
@@ -45,14 +55,14 @@ def describe(reference: str, workers: int | None) -> Json:
     }
 
 
-def main(reference: str, workers: int | None) -> Json:
+def main(request: Json) -> Json:
     """The plan or the error."""
     try:
         with redirect_stdout(sys.stderr):
-            return {"plan": describe(reference, workers)}
+            return {"plan": describe(request["flow"], request.get("workers"), request.get("work_dir"))}
     except Exception as error:
         return {"error": facts_of(error)}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else None)))
+    print(json.dumps(main(json.loads(sys.argv[1]))))

@@ -17,6 +17,7 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.sources.contract import InFiles, Quarantining, check_still_empty
 from holdfast.sources.files import unglobbed
+from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.direct import DirectFile
 from holdfast.spark.epoch import Outcome, Reads, run_epoch
@@ -108,7 +109,8 @@ def _files(rt: Runtime, stage: BoundStage, plan: EpochPlan, segments: Segments) 
             source = rt.sources[origin.name]
             assert isinstance(source, InFiles)
             paths = source.checked(_items(rt, origin, plan))
-            found += [DirectFile(str(path), number, side, None) for path in paths]
+            declared = arrow_schema(origin.name, source.schema())
+            found += [DirectFile(str(path), number, side, None, declared) for path in paths]
         else:
             names = [file["path"] for file in segments(origin)]
             found += [DirectFile(str(rt.root / name), number, side, name) for name in names]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import FlowImportError
+from holdfast.flow import columns
 from holdfast.flow.flow import FlowDescription
 from holdfast.flow.planner import plan
 from holdfast.runtime import loader
@@ -62,6 +63,8 @@ class Flow(FlowDescription):
             )
         if _in_notebook():
             print(f"Flow {self.name!r} runs inside this notebook's process: it ends when the kernel does.")
+        planned = plan(self)
+        columns.check(planned)
         from holdfast.runtime import worker
 
         loader.ship_module_by_value(self)
@@ -79,7 +82,7 @@ class Flow(FlowDescription):
             direct,
             ledger=ledger,
         )
-        return worker.run(plan(self), work_dir, options)
+        return worker.run(planned, work_dir, options)
 
 
 def _in_notebook() -> bool:

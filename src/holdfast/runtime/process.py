@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 from threading import Event
 
+from holdfast.flow import columns
 from holdfast.flow.planner import FlowPlan, plan
 from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
@@ -32,6 +33,7 @@ def planned(flow: str, workers: int | None) -> FlowPlan:
     description = loader.load(flow)
     loader.ship_module_by_value(description)
     found = plan(description)
+    columns.check(found)
     return found.spread(workers) if workers else found
 
 
@@ -64,9 +66,9 @@ def main(argument: str) -> int:
 
 def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
     """Bind, wait to be called, run; what became of it."""
-    from holdfast.runtime import worker
+    from holdfast.runtime import early, worker
 
-    flow = planned(spec.flow, spec.workers)
+    flow = early.ready(planned(spec.flow, spec.workers), ledger)
     options = worker.RunOptions(
         spec.until_idle or spec.drain, spec.master, spec.conf, tasks=spec.tasks, drain=spec.drain
     )

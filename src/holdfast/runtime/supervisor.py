@@ -67,12 +67,11 @@ class SupervisorOptions:
     ledger: str | None = field(default=None, repr=False)  # a URL, if it is not to be in the work directory
 
 
-def planned(flow: str, workers: int | None) -> Json:
+def planned(flow: str, workers: int | None, work_dir: Path | None = None) -> Json:
     """The plan of a flow, made by a short-lived process."""
-    command = [sys.executable, "-m", "holdfast.runtime.describe", flow]
-    done = subprocess.run(
-        [*command, *([str(workers)] if workers else [])], stdout=subprocess.PIPE, text=True, check=False
-    )
+    request = {"flow": flow, "workers": workers, "work_dir": str(work_dir) if work_dir else None}
+    command = [sys.executable, "-m", "holdfast.runtime.describe", json.dumps(request)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         raise HoldfastError(

@@ -32,6 +32,7 @@ from holdfast.runtime.binding import bound, register, resume_progress
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.discovery import Discovery
+from holdfast.runtime.early import ready
 from holdfast.runtime.loops import Loop, Loops, cut_short
 from holdfast.runtime.merger import Merger
 from holdfast.runtime.passing import check_all_read
@@ -77,6 +78,7 @@ def run(plan: FlowPlan, work_dir: str | Path, options: RunOptions) -> Report:
         generation = _take(ledger, plan.name, options)
         with ExitStack() as stack:
             stack.callback(_release, ledger, generation)
+            plan = ready(plan, ledger)
             spark = stack.enter_context(session(plan, options))
             name = holder.worker_name(Process.myself(), generation)
             rt = bind_flow(plan.alone(), root, ledger, spark, options, name, MAIN)

@@ -200,7 +200,7 @@ class Delta(Source):
             with self._files.open_input_file(path) as file:
                 names = {name.lower() for name in pq.read_metadata(file).schema.to_arrow_schema().names}
                 there = [column for column in self._shape.stored if column.name.lower() in names]
-                facts = parquet_facts(file, t.StructType(there))
+                facts = parquet_facts(file, t.StructType(there), converts=False)
         except FileNotFoundError as error:
             raise self._error(f"{path} is gone, and it is needed", _VACUUMED) from error
         except (Unfit, pa.ArrowException) as error:

@@ -8,8 +8,8 @@ recorded as refused, with the reason, and has no rows from then on.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,23 +21,29 @@ from holdfast.core.json import Json
 from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.inputs import Item
 from holdfast.sources.contract import REFUSED, Limits, Source, Taken
-from holdfast.sources.fitness import Facts, Unfit
+from holdfast.sources.fitness import ARROW, EITHER, Facts, Unfit
+from holdfast.sources.listing import listed
 from holdfast.sources.parquet_files import parquet_facts, signature
 from holdfast.sources.text_files import csv_facts, json_facts
 from holdfast.sources.text_frames import TextFrames
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.bind import QUARANTINED
+from holdfast.spark.converting import converted_files
 from holdfast.spark.schemas import parse_schema
+
+# In the body of an item: the digest of the schema that it was judged by, and who can read it so.
+READ_AS, BY = "read_as", "by"
 
 
 class Files(Source):
     """The files of one directory."""
 
-    def __init__(self, name: str, description: FilesSource) -> None:
+    def __init__(self, name: str, description: FilesSource, schema: t.StructType | None = None) -> None:
         self._name = name
         self._description = description
         self._directory = Path(description.path).resolve()
-        self._schema = parse_schema(f"source {name!r}", description.schema)
+        self._schema = schema or parse_schema(f"source {name!r}", description.schema or "")
+        self._declared = signature(arrow_schema(name, self._schema))
         self._frames = TextFrames(name, description, self._schema)
         if description.format == "csv":
             _check_flat(name, self._schema)
@@ -48,30 +54,35 @@ class Files(Source):
 
     def next(self, after: Taken, most: Limits) -> list[Item]:
         """New files, oldest first; files of one instant by name."""
-        try:
-            with os.scandir(self._directory) as entries:
-                new = [
-                    e for e in entries if e.name not in after.known and e.name[0] not in "._" and e.is_file()
-                ]
-                found = sorted(stamp for e in new for stamp in _stamped(e))
-        except OSError as error:
-            raise InputError(
-                f"source {self._name!r} cannot list {self._directory}: {error.strerror}",
-                operation="discover",
-                hint=_directory_hint(error),
-            ) from error
+        found = listed(self._name, self._directory, after.known)
         items = (self._item(name, size, mtime_ns) for mtime_ns, name, size in found[: most.items])
         return [item for item in items if item is not None]
 
     def as_found(self, item: Item) -> Item:
-        """The file as it is now; one that is gone is missed when it is read."""
+        """The file as it is now, judged by the schema as it is now; one that is gone is missed when it is read."""
         try:
             stat = (self._directory / item.identity).stat()
         except OSError:
             return item
-        if _stamp(item) == (stat.st_size, stat.st_mtime_ns):
+        judged_so = item.body.get(READ_AS, self._declared) == self._declared
+        if judged_so and _stamp(item) == (stat.st_size, stat.st_mtime_ns):
             return item
         return self._item(item.identity, stat.st_size, stat.st_mtime_ns) or item
+
+    def faults(
+        self, stamps: Sequence[tuple[int, str, int]], items: Sequence[Item]
+    ) -> list[tuple[str, InputError]]:
+        """Files that would stop the flow, by name: new ones, and items as they are now."""
+        looks: list[tuple[str, Callable[[], Item | None]]] = []
+        looks += [(name, partial(self._item, name, size, mtime_ns)) for mtime_ns, name, size in stamps]
+        looks += [(item.identity, partial(self.as_found, item)) for item in items]
+        found = []
+        for name, look in looks:
+            try:
+                look()
+            except InputError as error:
+                found.append((name, error))
+        return found
 
     def checked(self, items: Sequence[Item]) -> list[Path]:
         """The files of items, found to be what they were when they were discovered, without the refused ones."""
@@ -79,12 +90,22 @@ class Files(Source):
 
     def read(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """Read files as they were when they were discovered."""
-        paths = [unglobbed(str(path)) for path in self.checked(items)]
-        if not paths:
-            return spark.createDataFrame([], self._schema)
         if self._description.format == "parquet":
-            return spark.read.schema(self._schema).parquet(*paths)
-        return self._frames.rows(spark, paths)
+            return self._read_parquet(spark, items)
+        paths = [unglobbed(str(path)) for path in self.checked(items)]
+        return self._frames.rows(spark, paths) if paths else spark.createDataFrame([], self._schema)
+
+    def _read_parquet(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
+        """Spark reads what it can; what only Arrow can convert is read by tasks of ours."""
+        only_arrow = [item for item in items if item.body.get(BY) == ARROW]
+        plain = self.checked([item for item in items if item.body.get(BY) != ARROW])
+        frames = []
+        if plain:
+            frames.append(spark.read.schema(self._schema).parquet(*(unglobbed(str(path)) for path in plain)))
+        if only_arrow:
+            paths = [str(path) for path in self.checked(only_arrow)]
+            frames.append(converted_files(spark, paths, self._schema, arrow_schema(self._name, self._schema)))
+        return reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], self._schema)
 
     def quarantined(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """The malformed rows of files, and a row without text for every file that was refused as a whole."""
@@ -104,8 +125,12 @@ class Files(Source):
 
     def direct(self, items: Sequence[Item]) -> bool:
         """As far as their footers said when they were discovered; refused files have no rows to read."""
-        declared = signature(arrow_schema(self._name, self._schema))
-        return all(item.body.get("columns") == declared or REFUSED in item.body for item in items)
+        return all(
+            item.body.get(BY) in (ARROW, EITHER)
+            or item.body.get("columns") == self._declared
+            or REFUSED in item.body
+            for item in items
+        )
 
     def epoch_limits(self) -> tuple[int | None, int | None]:
         """As the flow says."""
@@ -113,10 +138,13 @@ class Files(Source):
 
     def _item(self, name: str, size: int, mtime_ns: int) -> Item | None:
         """The item of a file; None if the file is gone by now."""
-        body: Json = {"bytes": size, "mtime_ns": mtime_ns}
+        body: Json = {"bytes": size, "mtime_ns": mtime_ns, READ_AS: self._declared}
         try:
             facts = self._facts(name)
-            return Item(name, facts.rows, size, {**body, "columns": facts.columns} if facts.columns else body)
+            told = {"columns": facts.columns, BY: facts.by}
+            return Item(
+                name, facts.rows, size, {**body, **{key: value for key, value in told.items() if value}}
+            )
         except FileNotFoundError:
             return None
         except Unfit as unfit:
@@ -166,29 +194,8 @@ class Files(Source):
         return path
 
 
-def _stamped(entry: os.DirEntry[str]) -> list[tuple[int, str, int]]:
-    """When a listed file was modified, its name and its length; nothing if it has gone since it was listed."""
-    try:
-        stat = entry.stat()
-    except FileNotFoundError:
-        return []
-    return [(stat.st_mtime_ns, entry.name, stat.st_size)]
-
-
 def _stamp(item: Item) -> tuple[int, int]:
     return item.body["bytes"], item.body["mtime_ns"]
-
-
-def _directory_hint(error: OSError) -> str:
-    match error:
-        case FileNotFoundError():
-            return "Make the directory, or mend the path: files that come into it later are found."
-        case NotADirectoryError():
-            return "Give the directory that the file is in."
-        case PermissionError():
-            return "Mend its permissions: it must be readable and searchable."
-        case _:
-            return "Mend the directory or its file system."
 
 
 def _check_flat(name: str, schema: t.StructType) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Unfit(Exception):
-    """A file as a whole cannot be read: what is wrong with it, and what to do about it."""
+    """A file as a whole cannot be read: what is wrong with it, all of it, and what to do about it."""
 
     def __init__(self, reason: str, hint: str) -> None:
         super().__init__(reason)
@@ -22,3 +22,8 @@ class Facts:
     columns: str | None = (
         None  # a digest of the declared columns as it has them, where tasks can read it themselves
     )
+    by: str | None = None  # of a Parquet file, who can read it as declared: one of READERS
+
+
+# Spark's reader alone; Arrow alone, which converts; or both, with the same rows.
+SPARK, ARROW, EITHER = READERS = ("spark", "arrow", "either")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.core.errors import InputError
+from holdfast.spark.casting import as_declared, unreadable
 from holdfast.spark.hashing import hash_columns
 from holdfast.spark.keys import HASH
 from holdfast.spark.operators.contract import Direct
@@ -27,12 +27,13 @@ from holdfast.state.schema import single
 
 @dataclass(frozen=True)
 class DirectFile:
-    """A Parquet file with exactly the columns that the stage's input declares."""
+    """A Parquet file with the columns that the stage's input declares."""
 
     path: str
     feed: int  # its number among the stage's feeds
     side: int  # of a join; elsewhere there is one
     segment: str | None  # its name in the work directory, if it is ours and can be made again
+    declared: pa.Schema | None = None  # of a source: what the types that the file has are made
 
 
 def read_rows(
@@ -60,12 +61,9 @@ def _row_groups(file: DirectFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         with pq.ParquetFile(Path(file.path), memory_map=True) as opened:
             for number in range(opened.num_row_groups):
                 # Tasks are as many as cores already: no threads inside them.
-                yield opened.read_row_group(number, list(columns), use_threads=False)
+                rows = opened.read_row_group(number, list(columns), use_threads=False)
+                yield as_declared(rows, file.declared) if file.declared else rows
     except (OSError, pa.ArrowException) as error:
         if file.segment:
             raise LostFileError(file.segment, str(error)) from error
-        raise InputError(
-            f"{file.path} cannot be read: {error}",
-            operation="read",
-            hint="Put the file back as it was, with its modification time.",
-        ) from error
+        raise unreadable(file.path, error) from error

@@ -3,31 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from holdfast.core.json import Json
+from holdfast.flow import columns
 from holdfast.flow.explain import explain as explained
 from holdfast.flow.planner import plan
-from holdfast.interfaces.cli.shared import AsJson, FlowName, console, print_json
-from holdfast.runtime.loader import load
+from holdfast.interfaces.cli.shared import AsJson, FlowName, FlowWorkDir, console, print_json
+from holdfast.runtime import loader
 
 
-def explain(flow: FlowName, as_json: AsJson = False) -> None:
+def explain(
+    flow: FlowName,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Start a local Spark, and show the columns and types of every stage."),
+    ] = False,
+    work_dir: FlowWorkDir = None,
+    as_json: AsJson = False,
+) -> None:
     """Show a flow's sources, stages, channels and sinks, why it is cut where it is, and how it recovers.
 
-    Nothing is run, and no Spark is started. So columns and types are not looked at: `holdfast run` checks them
-    before it reads the first row.
+    Nothing is run, and no Spark is started. What can be told without it is: schemas and columns, directories that are
+    missing, files that cannot be read as declared, targets that cannot be written to. `--check` binds the flow as a run
+    would, which takes as long as Spark does to start, and ends with status 1 if it cannot be.
 
     Examples:
 
     - `holdfast explain orders.py`
 
+    - `holdfast explain --check orders.py`
+
     - `holdfast explain flows.orders:flow --json`
     """
-    found = explained(plan(load(flow)))
+    from holdfast.runtime.early import raise_all
+    from holdfast.runtime.looking import look
+
+    loaded = loader.load(flow)
+    planned = plan(loaded)
+    columns.check(planned)
+    looked = look(planned, work_dir or Path("work") / planned.name)
+    found = explained(looked.plan)
+    found["sources"] = [
+        {**one, "schema_from": looked.schemas_from.get(one["name"])} for one in found["sources"]
+    ]
+    found["problems"] = [{"message": one.message, "hint": one.hint} for one in looked.problems]
+    if check:
+        from holdfast.runtime.checking import columns_by_stage
+
+        raise_all(looked.problems)
+        loader.ship_module_by_value(loaded)
+        by_stage = columns_by_stage(looked.plan)
+        found["stages"] = [{**stage, "columns": by_stage[stage["name"]]} for stage in found["stages"]]
     if as_json:
         print_json(found)
         return
     console().print("\n".join(lines(found)))
+    if not check:
+        console().print(f"\nColumns and types of every stage: holdfast explain --check {flow}")
 
 
 def lines(found: Json) -> Iterator[str]:
@@ -38,7 +74,15 @@ def lines(found: Json) -> Iterator[str]:
         for part in found[kind]:
             yield ""
             yield f"{title} {part['name']}"
-            yield from _branch({name: value for name, value in part.items() if name != "name"}, 1)
+            yield from _branch(
+                {name: value for name, value in part.items() if name not in ("name", "columns")}, 1
+            )
+            for column in part.get("columns", ()):
+                yield f"  column: {column['name']} {column['type']}"
+    for problem in found.get("problems", ()):
+        yield ""
+        yield f"problem: {problem['message']}"
+        yield f"  hint: {problem['hint']}"
 
 
 def _branch(facts: Json, depth: int) -> Iterator[str]:

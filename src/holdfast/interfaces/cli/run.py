@@ -85,7 +85,7 @@ def run(
     - `holdfast run orders.py --drain --json | jq -c 'select(.type == "finished")'`
     """
     settings = dict(_setting(text) for text in conf or [])
-    plan = planned(flow, workers)
+    plan = planned(flow, workers, work_dir)
     spec = WorkerSpec(
         flow=flow,
         work_dir=str(work_dir or Path("work") / plan["flow"]),

@@ -1,0 +1,52 @@
+"""A flow as it stands here, told without Spark: the schemas of its sources, and what speaks against a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.flow.endpoints import FilesSource
+from holdfast.flow.planner import FlowPlan
+from holdfast.ledger.source_schemas import SourceSchema
+from holdfast.runtime import early
+from holdfast.runtime.schemas import resolved
+from holdfast.sources.inference import infer
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A flow as it stands here: with the schemas of its sources where they can be told, and what speaks against a run."""
+
+    plan: FlowPlan
+    schemas_from: dict[str, str]  # by source that declares none, where its schema comes from
+    problems: list[HoldfastError]
+
+
+def look(plan: FlowPlan, work_dir: Path) -> Looked:
+    """All that can be told without Spark; nothing is written."""
+    told: dict[str, str] = {}
+    try:
+        known = early.before(work_dir, plan)
+    except HoldfastError as error:
+        return Looked(plan, told, [error])
+
+    def inferred(name: str, description: FilesSource) -> SourceSchema:
+        found = infer(name, description)
+        told[name] = f"inferred now from {_files(found)}; the first run writes it down"
+        return found
+
+    for name, description in plan.sources.items():
+        if isinstance(description, FilesSource) and description.schema is None and name in known.schemas:
+            told[name] = f"as an earlier run inferred it from {_files(known.schemas[name])}"
+    try:
+        plan = resolved(plan, known.schemas, inferred)
+    except HoldfastError as error:
+        return Looked(plan, told, [error])
+    return Looked(plan, told, early.problems(plan, known, work_dir))
+
+
+def _files(found: SourceSchema) -> str:
+    if found.inferred_from is None:
+        return "what the flow declared then"
+    return "1 file" if found.inferred_from == 1 else f"{found.inferred_from} files"
