@@ -15,7 +15,8 @@ from holdfast.flow.door import dedup_at_the_door
 from holdfast.flow.endpoints import SinkDescription, SourceDescription, check_sink, check_source
 from holdfast.flow.grouped import GroupedStream
 from holdfast.flow.habits import unknown_method
-from holdfast.flow.joins import SIDES, matching_of
+from holdfast.flow.joining import Joining
+from holdfast.flow.joins import SIDES
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
 from holdfast.flow.stateful import own_operator
 from holdfast.flow.substreams import TRACKERS, XOR, labelling_of, waits_for_end
@@ -152,7 +153,7 @@ class FlowDescription:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(Joining):
     """Rows on their way: transform them, group them, join them with others, send them to a sink."""
 
     flow: FlowDescription
@@ -310,29 +311,6 @@ class Stream:
             self.node, function, by, state, output, time, late, order_by, expire_after, max_ahead, on_end
         )
         return self._stateful(node)
-
-    def join(
-        self,
-        right: Stream,
-        *,
-        on: str | Sequence[str],
-        time: tuple[str, str],
-        within: tuple[str, str],
-        late: str = "0 seconds",
-        suffixes: tuple[str, str] = ("", "_right"),
-        how: str = "inner",
-        max_ahead: str | None = None,
-    ) -> Stream:
-        """Pair each row with the rows of another stream that have its key and a time near its own.
-
-        `within` bounds `right time - left time`, both bounds included. The output has the keys once, then the
-        other columns of the left and of the right; names that both have get the suffixes. With `how="left"`
-        a row without a partner leaves once, with nulls, when none can come any more.
-        """
-        if not isinstance(right, Stream) or right.flow is not self.flow:
-            raise PlanError("a join takes two streams of one flow", operation="describe")
-        matching = matching_of(on, time, within, late, suffixes, how, max_ahead)
-        return self._stateful(nodes.Join(self.node, right.node, matching))
 
     def late_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
         """Send rows that came too late, and rows without an event time or a label, to a sink with all their columns.

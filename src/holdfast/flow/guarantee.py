@@ -242,8 +242,8 @@ def _endless(operator: Stateful | None) -> str | None:
             return (
                 "whether a row was accepted depends on rows before it that have expired, and these on others"
             )
-        case nodes.Join(matching=matching) if matching.how == "left":
-            return "whether a left row was matched depends on right rows that have expired"
+        case nodes.Join(matching=matching) if matching.how != "inner":
+            return "whether a row had a partner depends on rows of the other side that have expired"
         case _:
             return None
 

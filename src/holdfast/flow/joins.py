@@ -9,8 +9,25 @@ from holdfast.core.duration import microseconds, signed_microseconds
 from holdfast.core.errors import PlanError
 from holdfast.flow.windows import EventTime, event_time
 
-HOWS = ("inner", "left")
 SIDES = ("left", "right")
+
+# Joins that give out pairs: the sides whose rows leave without a partner too.
+OUTER: dict[str, tuple[int, ...]] = {"inner": (), "left": (0,), "right": (1,), "full": (0, 1)}
+
+# Joins that give out left rows alone, and ask of the right only whether there is a partner.
+ASKING = ("semi", "anti")
+
+HOWS = (*OUTER, *ASKING)
+
+# Other names that Spark has for them, in small letters and without underscores, as Spark itself compares them.
+_SPARKS = {
+    "leftouter": "left",
+    "rightouter": "right",
+    "outer": "full",
+    "fullouter": "full",
+    "leftsemi": "semi",
+    "leftanti": "anti",
+}
 
 
 @dataclass(frozen=True)
@@ -40,8 +57,6 @@ def matching_of(
         raise PlanError("join needs at least one column in on=", operation="describe")
     if len(set(keys)) != len(keys):
         raise PlanError(f"join names a column twice: {', '.join(keys)}", operation="describe")
-    if how not in HOWS:
-        raise PlanError(f"how={how!r} is not one of {', '.join(HOWS)}", operation="describe")
     left_time, right_time = _pair(time, "time", '("ts", "ts")')
     low, high = _pair(within, "within", '("-5 minutes", "5 minutes")')
     low_us, high_us = signed_microseconds(low, "within"), signed_microseconds(high, "within")
@@ -56,7 +71,26 @@ def matching_of(
     one, other = _pair(suffixes, "suffixes", '("", "_right")')
     if one == other:
         raise PlanError(f"suffixes={suffixes!r} tell nothing apart", operation="describe")
-    return Matching(keys, times, low_us, high_us, how, (one, other))
+    return Matching(keys, times, low_us, high_us, _kind(how), (one, other))
+
+
+def _kind(how: str) -> str:
+    """The one name of a kind of join, by any that Spark has for it.
+
+    >>> _kind("LEFT_OUTER"), _kind("outer"), _kind("leftsemi")
+    ('left', 'full', 'semi')
+    """
+    plain = how.lower().replace("_", "") if isinstance(how, str) else ""
+    kind = _SPARKS.get(plain, plain)
+    if kind in HOWS:
+        return kind
+    said, hint = f"how={how!r} is not one of {', '.join(HOWS)}", "Spark's other names for these do as well."
+    if kind == "cross":
+        said = "a cross join of streams would have to keep every row for ever"
+        hint = 'Join by a key within a span of time: join(right, on=..., time=..., within=..., how="inner").'
+    elif kind in ("rightsemi", "rightanti"):
+        hint = f'Exchange the streams: right.join(left, ..., how="{kind.removeprefix("right")}").'
+    raise PlanError(said, operation="describe", hint=hint)
 
 
 def _pair(given: tuple[str, str], what: str, example: str) -> tuple[str, str]:

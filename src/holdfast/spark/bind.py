@@ -38,11 +38,11 @@ from holdfast.spark.operators.contract import DirectOperator, Operator
 from holdfast.spark.operators.dedup import bind_dedup
 from holdfast.spark.operators.distinct import bind_distinct
 from holdfast.spark.operators.event_time import INPUT, Clock
-from holdfast.spark.operators.join import JoinOperator
 from holdfast.spark.operators.join_binding import bind_join
 from holdfast.spark.operators.sessions import bind_session
 from holdfast.spark.operators.stateful import bind_stateful
 from holdfast.spark.operators.substream import bind_substream
+from holdfast.spark.operators.two_sides import TwoSides
 from holdfast.spark.operators.windows import bind_window
 from holdfast.spark.row_wise import as_stream, check_row_wise
 from holdfast.spark.schemas import parse_schema
@@ -180,7 +180,7 @@ def _clock(spec: StageSpec, df: DataFrame) -> Clock | None:
 def event_rows(stage: BoundStage, inputs: Mapping[str, DataFrame]) -> DataFrame:
     """The rows of a stage's inputs after the user's stateless code; those of a join's two sides in one table."""
     sides = [_side_rows(stage.spec, side, inputs) for side in range(len(stage.spec.sides))]
-    return stage.operator.united(sides) if isinstance(stage.operator, JoinOperator) else sides[0]
+    return stage.operator.united(sides) if isinstance(stage.operator, TwoSides) else sides[0]
 
 
 def _side_rows(spec: StageSpec, side: int, inputs: Mapping[str, DataFrame]) -> DataFrame:

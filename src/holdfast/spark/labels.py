@@ -172,7 +172,7 @@ def _check(stage: BoundStage, passes: bool, reads: bool) -> None:
     match operator:
         case WindowAggregate(window=window) if isinstance(window.kind, Session):
             held = "sessions"
-        case Join(matching=matching) if matching.how == "left" or SUBSTREAM not in matching.keys:
+        case Join(matching=matching) if matching.how != "inner" or SUBSTREAM not in matching.keys:
             held = "rows of a join"
         case OwnOperator(expire_us=expire_us) if expire_us is not None:
             held = "keys that expire"

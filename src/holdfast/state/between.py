@@ -57,14 +57,19 @@ def expanded(start: Ints, stop: Ints) -> tuple[Ints, Ints]:
 
 def rows_between(h: Ints, number: Ints, sought: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Pairs of a needle and a row with its hash and a number from `low` to `high`; rows stand by hash and number."""
+    place, start, stop = ranges_between(h, number, sought, low, high)
+    pairs, rows = expanded(start, stop)
+    return place[pairs], rows
+
+
+def ranges_between(h: Ints, number: Ints, sought: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    """Needles whose hash there is, each with the first row of its range and the one after the last; it may be empty."""
     start = first_not_below(h, sought)
     place = np.flatnonzero(start < len(h))
     place = place[h[start[place]] == sought[place]]
     start, stop = start[place], np.searchsorted(h, sought[place], side="right")
     start = lower_bound(number, low[place], start, stop)
-    stop = lower_bound(number, high[place] + 1, start, stop)
-    pairs, rows = expanded(start, stop)
-    return place[pairs], rows
+    return place, start, lower_bound(number, high[place] + 1, start, stop)
 
 
 class Search:

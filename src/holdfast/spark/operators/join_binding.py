@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
-from holdfast.flow.joins import SIDES, Matching
+from holdfast.flow.flow import side_of
+from holdfast.flow.joins import ASKING, OUTER, SIDES, Matching
 from holdfast.flow.nodes import Join
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import BoundKeys
 from holdfast.spark.operators.event_time import INPUT, Clock
-from holdfast.spark.operators.join import MATCHED, PLACE, JoinOperator
+from holdfast.spark.operators.existence import ExistenceOperator
+from holdfast.spark.operators.join import MATCHED, JoinOperator
 from holdfast.spark.operators.packing import Packing
 from holdfast.spark.operators.pairing import Interval
+from holdfast.spark.operators.two_sides import PLACE
 from holdfast.state.schema import HASH as STATE_HASH
 from holdfast.state.schema import StateSchema
 
@@ -28,31 +32,44 @@ def bind_join(
     feeds: int,
     ports: frozenset[str],
     hash_bits: int,
-) -> JoinOperator:
+) -> JoinOperator | ExistenceOperator:
     """Work out the types of a join of rows of these schemas; `feeds` counts the inputs of both sides."""
     matching = node.matching
     keys = _bound_keys(stage, schemas, matching)
     clocks = _clocks(stage, schemas, matching, feeds, ports)
+    asks = matching.how in ASKING
+    needed = (schemas[0], _asked(schemas[1], matching)) if asks else schemas
+    if asks and not _reads_right(ports):
+        clocks = clocks[0], replace(clocks[1], side=arrow_schema(stage, needed[1]))
+        schemas = needed
     packing = Packing.of(stage, schemas, matching.keys, [time.column for time in matching.times])
-    outer = matching.how == "left"
-    chosen, fields = _output(stage, schemas, matching, packing)
+    chosen, output = _output(stage, schemas, matching, packing)
     tag = [(INPUT, pa.int32())] if feeds > 2 else []
-    output = t.StructType(fields)
-    return JoinOperator(
-        keys,
-        clocks,
-        Interval(matching.low_us, matching.high_us),
-        outer,
-        packing,
-        feeds,
-        chosen,
-        pa.schema([(STATE_HASH, pa.int64()), *tag, *packing.stored]),
-        StateSchema(PLACE, pa.schema([*([(MATCHED, pa.bool_())] if outer else []), *packing.stored])),
-        arrow_schema(stage, output),
-        output,
-        hash_bits,
-        _description(schemas, keys, matching, hash_bits),
-    )
+    received = pa.schema([(STATE_HASH, pa.int64()), *tag, *packing.stored])
+    interval = Interval(matching.low_us, matching.high_us)
+    about = _description(needed, keys, matching, hash_bits)
+    head = (keys, clocks, interval, packing, feeds, received)
+    tail = (arrow_schema(stage, output), output, hash_bits, about)
+    if asks:
+        waiting = [packing.stored.field(place) for place in packing.places(0)]
+        state = StateSchema(PLACE, pa.schema(waiting))
+        return ExistenceOperator(
+            *head, state, *tail, anti=matching.how == "anti", chosen=tuple(place for _, place in chosen)
+        )
+    outer = OUTER[matching.how]
+    matched = [(MATCHED, pa.bool_())] if outer else []
+    state = StateSchema(PLACE, pa.schema([*matched, *packing.stored]))
+    return JoinOperator(*head, state, *tail, outer=outer, chosen=chosen)
+
+
+def _reads_right(ports: frozenset[str]) -> bool:
+    return any(side_of(port) == 1 for port in ports)
+
+
+def _asked(right: t.StructType, matching: Matching) -> t.StructType:
+    """What a semi or an anti join needs of right rows: keys and time. Where a sink reads late ones, all columns come along."""
+    names = {*matching.keys, matching.times[1].column}
+    return t.StructType([field for field in right.fields if field.name in names])
 
 
 def _bound_keys(stage: str, schemas: Sequence[t.StructType], matching: Matching) -> BoundKeys:
@@ -102,13 +119,16 @@ def _clocks(
 
 def _output(
     stage: str, schemas: Sequence[t.StructType], matching: Matching, packing: Packing
-) -> tuple[tuple[tuple[int, str], ...], list[t.StructField]]:
+) -> tuple[tuple[tuple[int, str], ...], t.StructType]:
     """Where each output column comes from, and what it is called: keys once, then the others of both sides."""
     others = [[field for field in schema.fields if field.name not in matching.keys] for schema in schemas]
+    if matching.how in ASKING:
+        others[1] = []
     lower = [{field.name.lower() for field in fields} for fields in others]
     clashing = lower[0] & lower[1]
-    named = [(0, field.name, field) for field in schemas[0].fields if field.name in matching.keys]
-    named.sort(key=lambda column: matching.keys.index(column[1]))
+    # As in Spark: of a right join, a pair has the key of its right row.
+    of_keys = 1 if matching.how == "right" else 0
+    named = [(of_keys, name, schemas[of_keys][name]) for name in matching.keys]
     for side, fields in enumerate(others):
         for field in fields:
             suffix = matching.suffixes[side] if field.name.lower() in clashing else ""
@@ -123,7 +143,7 @@ def _output(
             hint="Choose other suffixes, or rename columns in a transform before.",
         )
     chosen = tuple((side, packing.place(side, field.name)) for side, _, field in named)
-    return chosen, [t.StructField(name, field.dataType, True) for _, name, field in named]
+    return chosen, t.StructType([t.StructField(name, field.dataType, True) for _, name, field in named])
 
 
 def _description(

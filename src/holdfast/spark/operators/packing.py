@@ -55,6 +55,10 @@ class Packing:
             for i, kind in enumerate(self.types)
         ]
 
+    def places(self, side: int) -> list[str]:
+        """All places that a side has, in order; those of the left do not depend on the right."""
+        return [f"c{number}" for number in sorted(self.sides[side].values())]
+
     def place(self, side: int, name: str) -> str:
         """Where a column of a side stands."""
         return f"c{self.sides[side][name]}"

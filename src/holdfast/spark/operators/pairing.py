@@ -37,6 +37,10 @@ class Interval:
         """The slice in which each row expires, by its end: a watermark that has reached it has passed the row."""
         return self._slice(time + np.where(is_left(h), self.high_us, -self.low_us))
 
+    def waits_us(self, side: int) -> int:
+        """How far behind the watermark a row of a side may lie that still waits: its bound, and the rest of its slice."""
+        return (-self.low_us if side else self.high_us) + self.slice_us
+
     def sought(self, h: Ints, time: Ints) -> Ranges:
         """For each row, where its partners are: they expire from its own time on, for as long as the bounds allow."""
         left = is_left(h)
@@ -46,6 +50,24 @@ class Interval:
             time + np.where(left, self.high_us, -self.low_us),
             self._slice(time),
             self._slice(time + (self.high_us - self.low_us)),
+        )
+
+    def spans(self, h: Ints, time: Ints) -> Ranges:
+        """Of rows in order of hash and time: what `sought` gives, with ranges that overlap as one.
+
+        All ranges are equally long, so they end in the order in which they begin. A row of the state lies in one of
+        them at most, and is found once, however many rows it is near to.
+        """
+        sought = self.sought(h, time)
+        first = np.ones(len(h), np.bool_)
+        first[1:] = (sought.h[1:] != sought.h[:-1]) | (sought.low[1:] > sought.high[:-1])
+        last = np.append(first[1:], True)[: len(h)]
+        return Ranges(
+            sought.h[first],
+            sought.low[first],
+            sought.high[last],
+            sought.first_bucket[first],
+            sought.last_bucket[last],
         )
 
     def pairs(self, h: Ints, time: Ints) -> tuple[Ints, Ints]:
