@@ -153,6 +153,10 @@ SECTIONS = (
                 "hf.last",
                 "hf.count_distinct",
                 "hf.approx_distinct",
+                "hf.percentile",
+                "hf.top_k",
+                "hf.collect_list",
+                "hf.collect_set",
                 "hf.Aggregate",
             )
         ),

@@ -27,12 +27,14 @@ from holdfast.flow.aggregates import (
     sum,
     variance,
 )
+from holdfast.flow.collected import collect_list, collect_set, top_k
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
 from holdfast.flow.kafka import kafka, kafka_sink
 from holdfast.flow.lake import delta, delta_source, iceberg
 from holdfast.flow.own import Context, each_key
 from holdfast.flow.own_edges import own_sink, own_source
+from holdfast.flow.percentiles import percentile
 from holdfast.flow.policies import (
     active_standby,
     gap,
@@ -64,6 +66,8 @@ __all__ = [
     "active_standby",
     "approx_distinct",
     "avg",
+    "collect_list",
+    "collect_set",
     "count",
     "count_distinct",
     "delta",
@@ -87,6 +91,7 @@ __all__ = [
     "own_source",
     "parquet",
     "passive_standby",
+    "percentile",
     "read_stream",
     "register",
     "rows",
@@ -95,6 +100,7 @@ __all__ = [
     "strong_production",
     "sum",
     "table",
+    "top_k",
     "upstream_backup",
     "variance",
 ]

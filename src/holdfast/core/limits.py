@@ -84,6 +84,20 @@ WINDOWS_PER_ROW_MAX = 1_000
 # that touches a key writes all of them again.
 DISTINCT_VALUES_MAX = 100_000
 
+# Values that a collect_list or collect_set holds per key unless the flow says otherwise: with 100 bytes each a megabyte,
+# which an epoch that touches the key writes again, to the state and to the output.
+COLLECTED_VALUES_MAX = 10_000
+
+# Values that a top_k may ask for: more of a key is not a top any more, and is written again as a list is.
+TOP_VALUES_MAX = 10_000
+
+# Buckets that a percentile holds per key unless the flow says otherwise, 12 bytes each. With an error of 1% there are 64
+# per power of two, so this many hold all positive numbers from 1e-230 to 1e230; with one of 0.1%, from 1e-29 to 1e29.
+PERCENTILE_BUCKETS_MAX = 100_000
+
+# The smallest relative error of a percentile: beyond it the buckets are hardly fewer than the values.
+PERCENTILE_ERROR_MIN = 0.0001
+
 # Columns and expressions of one step that Spark names when it explains a plan: what is left out cannot be checked.
 PLAN_FIELDS_MAX = 1_000_000
 

@@ -28,6 +28,20 @@ class Aggregate:
         arguments = self.expression if self.by is None else f"{self.expression}, {self.by}"
         return f"{_SPARK_NAMES.get(self.function, self.function)}({arguments})"
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The expressions that the user wrote."""
+        return (self.expression,) if self.by is None else (self.expression, self.by)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Of those, the ones by whose values a task puts rows in order, so that it must know their order."""
+        return ()
+
+    def text(self) -> str:
+        """The aggregate as `holdfast explain` shows it. Another text is another aggregate, whose state is its own."""
+        return self.sql()
+
 
 @dataclass(frozen=True)
 class DistinctCount(Aggregate):
@@ -36,6 +50,11 @@ class DistinctCount(Aggregate):
     columns: tuple[str, ...] = ()
     # Changes no result, so it is no part of what a stage's code is.
     most: int = field(default=limits.DISTINCT_VALUES_MAX, repr=False)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The expressions that the user wrote."""
+        return self.columns
 
     def sql(self) -> str:
         """The aggregate as Spark SQL spells it."""
@@ -124,8 +143,7 @@ def count_distinct(*columns: str, max: int = limits.DISTINCT_VALUES_MAX) -> Aggr
 
 def check_aggregate(name: str, aggregate: Aggregate) -> None:
     """Refuse DISTINCT in front of an expression: an epoch's part of it cannot be put together with another's."""
-    written = aggregate.columns if isinstance(aggregate, DistinctCount) else (aggregate.expression,)
-    for expression in (*written, aggregate.by or ""):
+    for expression in aggregate.written:
         found = _DISTINCT.match(expression)
         if found is None:
             continue
@@ -141,6 +159,8 @@ def _instead(aggregate: Aggregate, plain: str) -> str:
     match aggregate.function:
         case "count" | "count_distinct" | "approx_distinct":
             return f"Use hf.count_distinct({plain!r}), or hf.approx_distinct({plain!r}) where there are many."
+        case "collect_list" | "collect_set":
+            return f"Use hf.collect_set({plain!r})."
         case "min" | "max" | "first" | "last":
             return f"Repeats change nothing here: write {plain!r}."
         case _:

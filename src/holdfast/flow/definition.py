@@ -53,7 +53,7 @@ def _expressions(operator: Stateful | None) -> Json:
     found: dict[str, str | None] = {}
     match operator:
         case nodes.RunningAggregate() | nodes.WindowAggregate():
-            found = {f"aggregate {name}": aggregate.sql() for name, aggregate in operator.aggregates}
+            found = {f"aggregate {name}": aggregate.text() for name, aggregate in operator.aggregates}
         case nodes.Substream(labelling=labelling):
             found = {"label": labelling.by, "closed when": labelling.closed_when}
     times = {} if isinstance(operator, nodes.Join) else {"time": nodes.time_of(operator)}

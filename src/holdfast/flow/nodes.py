@@ -229,4 +229,4 @@ def name_of(function: object) -> str:
 
 
 def _sql(aggregates: tuple[tuple[str, Aggregate], ...]) -> Json:
-    return {name: aggregate.sql() for name, aggregate in aggregates}
+    return {name: aggregate.text() for name, aggregate in aggregates}

@@ -158,4 +158,13 @@ def unfit_for_comparison(type_: t.DataType) -> str | None:
 def has_digests(type_: t.DataType) -> bool:
     """Whether two values of a type are equal just when their digests are: Spark's hash skips the nulls inside a value."""
     nested = isinstance(type_, t.ArrayType | t.StructType | t.MapType | t.VariantType)
-    return not nested and not (isinstance(type_, t.StringType) and type_ != t.StringType())
+    return not nested and is_plain_text(type_)
+
+
+def is_plain_text(type_: t.DataType) -> bool:
+    """Whether text in a type, however deep, is compared by its bytes: it has no collation."""
+    if isinstance(type_, t.ArrayType):
+        return is_plain_text(type_.elementType)
+    if isinstance(type_, t.StructType):
+        return all(is_plain_text(field.dataType) for field in type_.fields)
+    return not isinstance(type_, t.StringType) or type_ == t.StringType()

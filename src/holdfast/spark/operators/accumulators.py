@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.aggregates import Aggregate, DistinctCount
-from holdfast.spark.operators import digest_sets, hyperloglog
+from holdfast.core.json import Json
+from holdfast.flow.aggregates import Aggregate
+from holdfast.spark.operators import hyperloglog
 from holdfast.spark.operators.accumulator import Accumulator, Columns
+from holdfast.spark.operators.collected import CollectList, CollectSet, TopK
 from holdfast.spark.operators.count_distinct import CountDistinct
+from holdfast.spark.operators.percentile import Percentiles
 from holdfast.state.canonical import same
 
 
@@ -85,6 +88,14 @@ class Extreme(Accumulator):
 
     largest = False
 
+    @classmethod
+    def of(
+        cls, name: str, aggregate: Aggregate, types: Sequence[pa.DataType], final: pa.DataType, ansi: bool
+    ) -> Self:
+        """Of values that have an order."""
+        _check_order(name, aggregate, types[0])
+        return super().of(name, aggregate, types, final, ansi)
+
     def merge(self, old: Columns, new: Columns) -> Columns:
         return [pc.if_else(_beats(new[0], old[0], self.largest), new[0], old[0])]
 
@@ -105,6 +116,22 @@ class FirstBy(Accumulator):
     """first(x, by=t): the stored row is t, the hash of x that settles ties, and x."""
 
     largest = False
+
+    @classmethod
+    def partial_sql(cls, aggregate: Aggregate) -> list[str]:
+        """The epoch's first, or last, row."""
+        x, by, pick = aggregate.expression, aggregate.by, "max" if cls.largest else "min"
+        return [
+            f"{pick}(struct({by} as t, xxhash64({x}) as tie, {x} as x)) filter (where ({by}) is not null)"
+        ]
+
+    @classmethod
+    def of(
+        cls, name: str, aggregate: Aggregate, types: Sequence[pa.DataType], final: pa.DataType, ansi: bool
+    ) -> Self:
+        """By values that have an order."""
+        _check_order(name, aggregate, types[0][0].type)
+        return super().of(name, aggregate, types, final, ansi)
 
     @property
     def stored(self) -> tuple[pa.DataType, ...]:
@@ -168,6 +195,12 @@ class Variance(Accumulator):
 
     root = False
 
+    @classmethod
+    def partial_sql(cls, aggregate: Aggregate) -> list[str]:
+        """Count, mean and squared deviations of the epoch."""
+        d = f"cast({aggregate.expression} as double)"
+        return [f"count({d})", f"coalesce(avg({d}), 0D)", f"coalesce(var_pop({d}) * count({d}), 0D)"]
+
     def merge(self, old: Columns, new: Columns) -> Columns:
         n_old, n_new = (_longs(column[0]).astype(np.float64) for column in (old, new))
         mean_old, mean_new = (_doubles(column[1]) for column in (old, new))
@@ -210,6 +243,11 @@ class StandardDeviation(Variance):
 class ApproxDistinct(Accumulator):
     """approx_distinct(x): the registers of a HyperLogLog."""
 
+    @classmethod
+    def partial_sql(cls, aggregate: Aggregate) -> list[str]:
+        """Registers and ranks of the epoch."""
+        return [hyperloglog.partial_sql(aggregate.expression)]
+
     @property
     def stored(self) -> tuple[pa.DataType, ...]:
         """The registers, a byte each."""
@@ -228,28 +266,12 @@ class ApproxDistinct(Accumulator):
 
 def partials(aggregate: Aggregate, decimal: bool) -> list[str]:
     """The Spark SQL that computes an epoch's part of an aggregate."""
-    x = aggregate.expression
-    match aggregate.function:
-        case "first" | "last":
-            pick = "min" if aggregate.function == "first" else "max"
-            by = aggregate.by
-            return [
-                f"{pick}(struct({by} as t, xxhash64({x}) as tie, {x} as x)) filter (where ({by}) is not null)"
-            ]
-        case "approx_distinct":
-            return [hyperloglog.partial_sql(x)]
-        case "count_distinct":
-            assert isinstance(aggregate, DistinctCount)
-            return [digest_sets.partial_sql(aggregate.columns)]
-        case "count" | "min" | "max":
-            return [aggregate.sql()]
-        case "sum":
-            return [f"sum({x})", f"count({x})"] if decimal else [f"sum({x})"]
-        case "avg":
-            return [f"sum({x})" if decimal else f"sum(cast({x} as double))", f"count({x})"]
-        case _:
-            d = f"cast({x} as double)"
-            return [f"count({d})", f"coalesce(avg({d}), 0D)", f"coalesce(var_pop({d}) * count({d}), 0D)"]
+    kind, x = _CLASSES.get(aggregate.function), aggregate.expression
+    if kind is not None:
+        return kind.partial_sql(aggregate)
+    if aggregate.function == "sum":
+        return [f"sum({x})", f"count({x})"] if decimal else [f"sum({x})"]
+    return [f"sum({x})" if decimal else f"sum(cast({x} as double))", f"count({x})"]
 
 
 def accumulator(
@@ -257,26 +279,14 @@ def accumulator(
 ) -> Accumulator:
     """The accumulator for an aggregate whose partials have the given types."""
     kind = _CLASSES.get(aggregate.function) or _by_type(name, aggregate, types[0])
-    ordered = (
-        types[0] if issubclass(kind, Extreme) else types[0][0].type if issubclass(kind, FirstBy) else None
-    )
-    if ordered is not None and pa.types.is_nested(ordered):
-        raise PlanError(
-            f"aggregate {name!r} = {aggregate.sql()} is by type {ordered}, which has no order here",
-            operation="bind",
-            hint="Take min or max of a number, string, date, timestamp, binary or boolean.",
-        )
-    made = kind(name, ansi, tuple(types), final)
-    if isinstance(made, CountDistinct) and isinstance(aggregate, DistinctCount):
-        return replace(made, most=aggregate.most)
-    return made
+    return kind.of(name, aggregate, types, final, ansi)
 
 
-def finished(name: str, function: str, stored: Columns, final: pa.DataType) -> pa.Array:
+def finished(name: str, function: str, stored: Columns, final: pa.DataType, options: Json) -> pa.Array:
     """An aggregate's values from what is stored of it, for whoever reads the state later; an overflow is null."""
     types = tuple(column.type for column in stored)
     kind = _CLASSES.get(function) or _by_type(name, Aggregate(function, name), types[0])
-    return kind(name, False, types, final).finish(stored)
+    return kind(name, False, types, final, **options).finish(stored)
 
 
 def _by_type(name: str, aggregate: Aggregate, type_: pa.DataType) -> type[Accumulator]:
@@ -298,9 +308,22 @@ _CLASSES: dict[str, type[Accumulator]] = {
     "last": LastBy,
     "approx_distinct": ApproxDistinct,
     "count_distinct": CountDistinct,
+    "collect_list": CollectList,
+    "collect_set": CollectSet,
+    "top_k": TopK,
+    "percentile": Percentiles,
     "variance": Variance,
     "stddev": StandardDeviation,
 }
+
+
+def _check_order(name: str, aggregate: Aggregate, ordered: pa.DataType) -> None:
+    if pa.types.is_nested(ordered):
+        raise PlanError(
+            f"aggregate {name!r} = {aggregate.sql()} is by type {ordered}, which has no order here",
+            operation="bind",
+            hint="Take min or max of a number, string, date, timestamp, binary or boolean.",
+        )
 
 
 def _either(total: pa.Array, old: pa.Array, new: pa.Array) -> pa.Array:

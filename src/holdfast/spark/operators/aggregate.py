@@ -25,7 +25,8 @@ from holdfast.spark.keys import HASH, BoundKeys, hash_sql, placed
 from holdfast.spark.operators import moving
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.ends import ended_rows, label_buckets, tombstones_of
-from holdfast.spark.operators.folding import Folding, bind_folding, direct_of
+from holdfast.spark.operators.folding import Folding, direct_of
+from holdfast.spark.operators.folding_binding import bind_folding
 from holdfast.spark.operators.view import StateView
 from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows

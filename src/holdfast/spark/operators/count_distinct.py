@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core import limits
 from holdfast.core.errors import InputError
+from holdfast.flow.aggregates import Aggregate, DistinctCount
 from holdfast.spark.operators import digest_sets
 from holdfast.spark.operators.accumulator import Accumulator, Columns
 
@@ -21,6 +24,20 @@ class CountDistinct(Accumulator):
     """The number of different values; the state is a set of digests of them, of bounded size."""
 
     most: int = limits.DISTINCT_VALUES_MAX
+
+    @classmethod
+    def partial_sql(cls, aggregate: Aggregate) -> list[str]:
+        """The members of the epoch's sets."""
+        assert isinstance(aggregate, DistinctCount)
+        return [digest_sets.partial_sql(aggregate.columns)]
+
+    @classmethod
+    def of(
+        cls, name: str, aggregate: Aggregate, types: Sequence[pa.DataType], final: pa.DataType, ansi: bool
+    ) -> Self:
+        """With the bound that the aggregate names."""
+        assert isinstance(aggregate, DistinctCount)
+        return cls(name, ansi, tuple(types), final, aggregate.most)
 
     @property
     def stored(self) -> tuple[pa.DataType, ...]:

@@ -6,32 +6,23 @@ its own off the lists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from holdfast.core.errors import PlanError
-from holdfast.flow.aggregates import Aggregate, DistinctCount
-from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH as KEY_HASH
-from holdfast.spark.keys import BoundKeys, has_digests
+from holdfast.spark.keys import BoundKeys
 from holdfast.spark.operators.accumulator import Accumulator, Columns
-from holdfast.spark.operators.accumulators import accumulator, partials
 from holdfast.spark.operators.contract import Direct
 from holdfast.spark.operators.view import ViewColumn
 from holdfast.state.canonical import Ints, canonical_order, group_starts, same_as_next
 from holdfast.state.schema import BUCKET, HASH, single
 from holdfast.state.spine import Spine
-
-# What Spark says of aggregates, window functions and generators in a filter.
-_NOT_OF_A_ROW = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
 
 
 @dataclass(frozen=True)
@@ -43,11 +34,36 @@ class BoundAggregate:
     field: t.StructField  # of the result
     function: str
     expression: str
+    by: str | None = None
 
     @property
     def of_every_row(self) -> bool:
         """Whether it counts rows, whatever is in them."""
         return self.sql == ("count(1)",)
+
+    @property
+    def columns(self) -> list[str]:
+        """What `lift` takes of a row, if it is columns."""
+        written = [] if self.of_every_row else [self.by, self.expression]
+        return [sql for sql in written if sql is not None]
+
+    def lifts(self, kinds: Mapping[str, pa.DataType]) -> bool:
+        """Whether rows whose columns have these types can be lifted."""
+        if not all(name in kinds for name in self.columns):
+            return False
+        of_columns = [kinds[name] for name in self.columns]
+        return self.of_every_row or self.accumulator.lifts(
+            of_columns[0] if self.by is None else pa.struct(list(zip("tx", of_columns, strict=True)))
+        )
+
+    def lift(self, rows: pa.Table) -> Columns:
+        """The partial values of single rows."""
+        columns = [single(rows[name]) for name in self.columns]
+        if self.of_every_row:
+            columns = [pa.repeat(pa.scalar(1, pa.int32()), rows.num_rows)]
+        elif self.by is not None:
+            columns = [pa.StructArray.from_arrays(columns, ["t", "x"])]
+        return self.accumulator.lift(columns[0])
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,9 @@ class Folding:
             acc, field = aggregate.accumulator, aggregate.field
             mine, names = names[: len(acc.stored)], names[len(acc.stored) :]
             kind = field.dataType.simpleString()
-            columns.append(ViewColumn(field.name, kind, acc.final, tuple(mine), aggregate.function))
+            columns.append(
+                ViewColumn(field.name, kind, acc.final, tuple(mine), aggregate.function, options=acc.options)
+            )
         return columns
 
     @property
@@ -120,22 +138,13 @@ class Folding:
 
     def columns_of(self, kinds: Mapping[str, pa.DataType]) -> list[str] | None:
         """The input columns that `lift` needs, None if an aggregate must be computed by Spark SQL."""
-        needed = []
-        for aggregate in self.aggregates:
-            if aggregate.of_every_row:
-                continue
-            kind = kinds.get(aggregate.expression)
-            if kind is None or not aggregate.accumulator.lifts(kind):
-                return None
-            needed.append(aggregate.expression)
-        return needed
+        if not all(aggregate.lifts(kinds) for aggregate in self.aggregates):
+            return None
+        return [name for aggregate in self.aggregates for name in aggregate.columns]
 
     def lift(self, rows: pa.Table) -> Columns:
         """The partial values of single rows; theirs are the types of stored ones."""
-        ones = pa.repeat(pa.scalar(1, pa.int32()), rows.num_rows)
-        columns = (ones if one.of_every_row else single(rows[one.expression]) for one in self.aggregates)
-        pairs = zip(self.aggregates, columns, strict=True)
-        return [part for one, column in pairs for part in one.accumulator.lift(column)]
+        return [part for aggregate in self.aggregates for part in aggregate.lift(rows)]
 
     def fold(self, rows: pa.Table, bucket: Ints, keys: BoundKeys) -> pa.Table:
         """Input rows with their hash as one row per bucket and key, in canonical order."""
@@ -167,8 +176,7 @@ class Folding:
     def reduce(self, group: Ints, stored: Columns) -> Columns:
         """One row of stored values a group; rows of a group are neighbours, and keep their order.
 
-        Neighbours are combined two by two, so the number of passes is the logarithm of the largest group. Groups
-        of one row stand aside meanwhile.
+        Groups of one row stand aside.
         """
         starts = group_starts(group)
         sizes = np.diff(np.append(starts, len(group)))
@@ -186,7 +194,25 @@ class Folding:
         ]
 
     def _reduced(self, group: Ints, stored: Columns) -> Columns:
-        while len(starts := group_starts(group)) < len(group):
+        """Each aggregate by itself if it takes a group at once; the others together."""
+        starts = group_starts(group)
+        number = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(group))))
+        others = Folding(tuple(one for one in self.aggregates if not one.accumulator.at_once))
+        reduced: list[Columns | None] = []
+        left: Columns = []
+        for acc in (aggregate.accumulator for aggregate in self.aggregates):
+            mine, stored = stored[: len(acc.stored)], stored[len(acc.stored) :]
+            reduced.append(acc.reduce(number, mine) if acc.at_once else None)
+            left += [] if acc.at_once else mine
+        left = others._paired(group, left)
+        for i, acc in enumerate(aggregate.accumulator for aggregate in self.aggregates):
+            if not acc.at_once:
+                reduced[i], left = left[: len(acc.stored)], left[len(acc.stored) :]
+        return [column for columns in reduced for column in columns or ()]
+
+    def _paired(self, group: Ints, stored: Columns) -> Columns:
+        """Combine neighbours two by two: the number of passes is the logarithm of the largest group."""
+        while stored and len(starts := group_starts(group)) < len(group):
             rank = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
             first = rank % 2 == 0
             paired = first & np.append(group[1:] == group[:-1], False)
@@ -212,13 +238,6 @@ class Folding:
         return stored
 
 
-def bind_folding(
-    stage: str, df: DataFrame, aggregates: Sequence[tuple[str, Aggregate]], ansi: bool
-) -> Folding:
-    """Work out the types of aggregates over a DataFrame that has the input's schema."""
-    return Folding(tuple(_bind_one(stage, df, name, aggregate, ansi) for name, aggregate in aggregates))
-
-
 def direct_of(
     keys: BoundKeys, folding: Folding, columns: pa.Schema, others: Sequence[str] = ()
 ) -> Direct | None:
@@ -231,70 +250,6 @@ def direct_of(
     if needed is None or not keys.names or not keys.hashable:
         return None
     return Direct(keys.names, (tuple(dict.fromkeys([*keys.names, *needed, *others])),))
-
-
-def _typed(stage: str, df: DataFrame, name: str, expressions: list[str]) -> t.StructType:
-    """The types that Spark gives to aggregate expressions."""
-    with _explained(stage, df, name):
-        return df.agg(*(f.expr(sql).alias(f"c{i}") for i, sql in enumerate(expressions))).schema
-
-
-@contextmanager
-def _explained(stage: str, df: DataFrame, name: str) -> Iterator[None]:
-    try:
-        yield
-    except AnalysisException as error:
-        raise PlanError(
-            f"aggregate {name!r} cannot be computed: {error.getMessage() or error}",
-            operation="bind",
-            stage=stage,
-            hint=f"The columns are {', '.join(df.columns)}.",
-        ) from error
-
-
-def _check_row_wise(stage: str, df: DataFrame, name: str, aggregate: Aggregate) -> None:
-    """Refuse what is not an expression of single rows: Spark allows none of that in a filter."""
-    written = [sql for sql in (aggregate.expression, aggregate.by) if sql and sql.strip() != "*"]
-    with _explained(stage, df, name):
-        try:
-            _ = [df.where(f"({sql}) is null").schema for sql in written]
-        except AnalysisException as error:
-            if not (error.getCondition() or "").startswith(_NOT_OF_A_ROW):
-                raise
-            raise PlanError(
-                f"aggregate {name!r} = {aggregate.sql()} is of an expression that looks at several rows, or makes several",
-                operation="bind",
-                stage=stage,
-                hint="Aggregate expressions of single rows. What another aggregate, a window function or a generator"
-                " gives comes from a stage, or a transform with explode, before this one.",
-            ) from error
-
-
-def _check_values(stage: str, df: DataFrame, name: str, aggregate: DistinctCount) -> None:
-    """Refuse values that are equal although their digests differ, or the other way round."""
-    with _explained(stage, df, name):
-        kinds = [field.dataType for field in df.select(*(f.expr(sql) for sql in aggregate.columns)).schema]
-    for sql, kind in zip(aggregate.columns, kinds, strict=True):
-        if not has_digests(kind):
-            raise PlanError(
-                f"aggregate {name!r} counts {sql!r}, a {kind.simpleString()}, whose values cannot be told apart here",
-                operation="bind",
-                stage=stage,
-                hint="Count plain values: the fields of a struct, to_json(...) of what is nested,"
-                " collation_key(...) of text with a collation.",
-            )
-
-
-def _bind_one(stage: str, df: DataFrame, name: str, aggregate: Aggregate, ansi: bool) -> BoundAggregate:
-    _check_row_wise(stage, df, name, aggregate)
-    if isinstance(aggregate, DistinctCount):
-        _check_values(stage, df, name, aggregate)
-    whole = _typed(stage, df, name, [aggregate.sql()])
-    result = t.StructField(name, whole.fields[0].dataType, True)
-    sql = partials(aggregate, isinstance(result.dataType, t.DecimalType))
-    types = arrow_schema(stage, _typed(stage, df, name, sql)).types
-    bound = accumulator(name, aggregate, types, arrow_schema(stage, whole).types[0], ansi)
-    return BoundAggregate(tuple(sql), bound, result, aggregate.function, aggregate.expression)
 
 
 def _taken(columns: Columns, rows: Ints) -> Columns:

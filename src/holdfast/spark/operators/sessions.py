@@ -32,7 +32,8 @@ from holdfast.spark.operators import moving
 from holdfast.spark.operators.accumulator import Columns
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import TIME, Clock, Judged, as_timestamps
-from holdfast.spark.operators.folding import Folding, bind_folding
+from holdfast.spark.operators.folding import Folding
+from holdfast.spark.operators.folding_binding import bind_folding
 from holdfast.spark.operators.view import StateView
 from holdfast.spark.operators.windows import window_description, window_output
 from holdfast.state.canonical import Bools, Ints, canonical_order, group_starts, same_as_next

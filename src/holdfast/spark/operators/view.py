@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,12 +32,13 @@ class ViewColumn:
     stored: tuple[str, ...]  # the state columns that it is made of
     function: str | None = None  # the aggregate that makes a value of them; None: it is what is stored
     less_us: int = 0  # taken off a stored time
+    options: Json = field(default_factory=dict)  # of the aggregate
 
     def of(self, rows: pa.Table) -> pa.Array:
         """The column's values for state rows."""
         stored = [single(rows[name]) for name in self.stored]
         if self.function is not None:
-            return finished(self.name, self.function, stored, self.kind)
+            return finished(self.name, self.function, stored, self.kind, self.options)
         (column,) = stored
         if pa.types.is_timestamp(self.kind) and pa.types.is_int64(column.type):
             return pc.subtract(column, self.less_us).view(self.kind)
@@ -47,7 +48,9 @@ class ViewColumn:
         """All but the Arrow type, which goes with those of the other columns."""
         made = {"function": self.function} if self.function else {}
         shifted = {"less_us": self.less_us} if self.less_us else {}
-        return {"name": self.name, "type": self.type, "stored": list(self.stored), **made, **shifted}
+        options = {"options": self.options} if self.options else {}
+        body = {"name": self.name, "type": self.type, "stored": list(self.stored)}
+        return {**body, **made, **shifted, **options}
 
 
 @dataclass(frozen=True)
@@ -103,12 +106,13 @@ class StateView:
             ViewColumn(
                 column["name"],
                 column["type"],
-                field.type,
+                kept.type,
                 tuple(column["stored"]),
                 column.get("function"),
                 column.get("less_us", 0),
+                column.get("options", {}),
             )
-            for column, field in zip(body["columns"], arrow["view"], strict=True)
+            for column, kept in zip(body["columns"], arrow["view"], strict=True)
         ]
         return cls(StateSchema(arrow["keys"], arrow["values"]), tuple(columns), body["keeps_us"])
 

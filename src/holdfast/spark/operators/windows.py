@@ -24,7 +24,8 @@ from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import HASH, PREFIX, BoundKeys, hash_sql, placed, quoted
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
 from holdfast.spark.operators.event_time import FLAG, ON_TIME, TIME, Clock, Judged, as_timestamps
-from holdfast.spark.operators.folding import Folding, bind_folding
+from holdfast.spark.operators.folding import Folding
+from holdfast.spark.operators.folding_binding import bind_folding
 from holdfast.spark.operators.view import StateView
 from holdfast.state.canonical import Ints, canonical_order
 from holdfast.state.schema import BUCKET, StateSchema, single, take_rows
