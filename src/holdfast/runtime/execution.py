@@ -25,6 +25,7 @@ from holdfast.spark.task import TaskPlan
 from holdfast.state.layer import LayerInfo
 from holdfast.state.run import LostFileError, RunInfo
 from holdfast.storage.checksums import fault_at_first
+from holdfast.storage.shipper import bring_over
 
 Scratch = Callable[[Input, int], list[Json]]
 
@@ -89,7 +90,31 @@ def _frames(rt: Runtime, stage: BoundStage, plan: EpochPlan, segments: Segments)
             frames[origin] = _source(rt, origin, _items(rt, origin, plan))
         else:
             frames[origin] = _channel(rt, origin, segments(origin))
+    for name in stage.spec.tables:
+        file = _copy(rt, stage, name, plan.tables.get(name))
+        rows = rt.spark.read.schema(rt.tables[name].schema())
+        frames[Input("table", name)] = rows.parquet(unglobbed(str(rt.root / file["path"])))
     return frames
+
+
+def _copy(rt: Runtime, stage: BoundStage, table: str, file: Json | None) -> Json:
+    """The version of a table that a plan names, whole; from a mirror, if it is lost here."""
+    if file is None:
+        raise StorageError(
+            f"the plan names no version of table {table!r}: it was made before the stage was enriched with it",
+            operation="enrich",
+        )
+    wrong = fault_at_first(rt.root, file)
+    if wrong and not any(
+        bring_over(rt.root, mirror, [file]) for mirror in rt.route(stage.name).mirrors.values()
+    ):
+        raise StorageError(
+            f"the copy of table {table!r}, version {file['version']}, {wrong}: {file['path']}",
+            operation="enrich",
+            hint="An epoch was planned with it, and nothing else gives its rows again. Bring the file back from a backup of"
+            " the work directory. If that epoch was not committed, run again: it is planned anew, with the table as it is.",
+        )
+    return file
 
 
 def _source(rt: Runtime, origin: Input, items: Sequence[Item]) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,23 +25,30 @@ from holdfast.sources.contract import REFUSED, Limits, Source, Taken
 from holdfast.sources.fitness import Facts, Unfit
 from holdfast.sources.parquet_files import parquet_facts, signature
 from holdfast.sources.text_files import csv_facts, json_facts
-from holdfast.sources.text_frames import TextFrames
+from holdfast.sources.text_frames import TABLE_HINT, TextFrames
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.bind import QUARANTINED
 from holdfast.spark.schemas import parse_schema
+
+# What has the files, if not a source: it is read as a whole, and sets nothing aside.
+TABLE = "table"
+_OR_ASIDE = ' Or set on_error="quarantine" on the source, to set such files aside.'
 
 
 class Files(Source):
     """The files of one directory."""
 
-    def __init__(self, name: str, description: FilesSource) -> None:
+    def __init__(self, name: str, description: FilesSource, kind: str = "source") -> None:
         self._name = name
+        self._called = f"{kind} {name!r}"
+        self._or_aside = "" if kind == TABLE else _OR_ASIDE
         self._description = description
         self._directory = Path(description.path).resolve()
-        self._schema = parse_schema(f"source {name!r}", description.schema)
-        self._frames = TextFrames(name, description, self._schema)
+        self._schema = parse_schema(self._called, description.schema)
+        frames = TextFrames(name, description, self._schema)
+        self._frames = replace(frames, kind=TABLE, hint=TABLE_HINT) if kind == TABLE else frames
         if description.format == "csv":
-            _check_flat(name, self._schema)
+            _check_flat(self._called, self._schema)
 
     def schema(self) -> t.StructType:
         """The declared columns."""
@@ -56,7 +64,7 @@ class Files(Source):
                 found = sorted(stamp for e in new for stamp in _stamped(e))
         except OSError as error:
             raise InputError(
-                f"source {self._name!r} cannot list {self._directory}: {error.strerror}",
+                f"{self._called} cannot list {self._directory}: {error.strerror}",
                 operation="discover",
                 hint=_directory_hint(error),
             ) from error
@@ -123,9 +131,9 @@ class Files(Source):
             if self._description.quarantines:
                 return Item(name, None, size, {**body, REFUSED: unfit.reason})
             raise InputError(
-                f"source {self._name!r} cannot read {self._directory / name}: {unfit.reason}",
+                f"{self._called} cannot read {self._directory / name}: {unfit.reason}",
                 operation="discover",
-                hint=f'{unfit.hint} Or set on_error="quarantine" on the source, to set such files aside.',
+                hint=f"{unfit.hint}{self._or_aside}",
             ) from unfit
 
     def _facts(self, name: str) -> Facts:
@@ -143,7 +151,7 @@ class Files(Source):
             raise
         except OSError as error:
             raise InputError(
-                f"source {self._name!r} cannot open {self._directory / name}: {error.strerror}",
+                f"{self._called} cannot open {self._directory / name}: {error.strerror}",
                 operation="discover",
                 hint="Mend its permissions, or remove it.",
             ) from error
@@ -158,7 +166,7 @@ class Files(Source):
         if now != _stamp(item):
             what = "is gone" if now is None else "has changed since it was discovered"
             raise InputError(
-                f"source {self._name!r}: {path} {what}, and it is needed",
+                f"{self._called}: {path} {what}, and it is needed",
                 operation="read",
                 hint="Put the file back as it was, with its modification time. If no epoch that was committed has"
                 " read it yet, it is enough that it is there: the next run takes it as it finds it.",
@@ -191,7 +199,7 @@ def _directory_hint(error: OSError) -> str:
             return "Mend the directory or its file system."
 
 
-def _check_flat(name: str, schema: t.StructType) -> None:
+def _check_flat(called: str, schema: t.StructType) -> None:
     nested = [
         field.name
         for field in schema.fields
@@ -199,7 +207,7 @@ def _check_flat(name: str, schema: t.StructType) -> None:
     ]
     if nested:
         raise PlanError(
-            f"a CSV file cannot hold the column {nested[0]!r} of source {name!r}: it is no plain value",
+            f"a CSV file cannot hold the column {nested[0]!r} of {called}: it is no plain value",
             operation="bind",
             hint='Declare it as string and parse it in a transform, or use format="json".',
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.core.errors import StorageError
 
 DATA = "data"
+TABLES = "tables"
 
 
 def prepare(path: str | Path) -> Path:
