@@ -387,7 +387,7 @@ def test_a_table_may_be_looked_up_twice_before_windows_and_a_union(
         trips = {
             "start": ["a", "b", "c"],
             "stop": ["b", "b", "a"],
-            "ts": [at(10 * number + i) for i in range(3)],
+            "ts": at(*range(10 * number, 10 * number + 3)),
         }
         write_files(home / name, [pa.table(trips)])
     flow = hf.Flow("trips")

@@ -15,6 +15,7 @@ from holdfast.ledger.files import LayerRow
 from holdfast.ledger.inputs import Item
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.tables import fault_of_copy
 from holdfast.sources.contract import InFiles, Quarantining, check_still_empty
 from holdfast.sources.files import unglobbed
 from holdfast.spark.bind import BoundStage
@@ -25,7 +26,6 @@ from holdfast.spark.task import TaskPlan
 from holdfast.state.layer import LayerInfo
 from holdfast.state.run import LostFileError, RunInfo
 from holdfast.storage.checksums import fault_at_first
-from holdfast.storage.shipper import bring_over
 
 Scratch = Callable[[Input, int], list[Json]]
 
@@ -98,16 +98,14 @@ def _frames(rt: Runtime, stage: BoundStage, plan: EpochPlan, segments: Segments)
 
 
 def _copy(rt: Runtime, stage: BoundStage, table: str, file: Json | None) -> Json:
-    """The version of a table that a plan names, whole; from a mirror, if it is lost here."""
+    """The version of a table that a plan names, whole."""
     if file is None:
         raise StorageError(
             f"the plan names no version of table {table!r}: it was made before the stage was enriched with it",
             operation="enrich",
         )
-    wrong = fault_at_first(rt.root, file)
-    if wrong and not any(
-        bring_over(rt.root, mirror, [file]) for mirror in rt.route(stage.name).mirrors.values()
-    ):
+    wrong = fault_of_copy(rt, stage.name, file)
+    if wrong:
         raise StorageError(
             f"the copy of table {table!r}, version {file['version']}, {wrong}: {file['path']}",
             operation="enrich",

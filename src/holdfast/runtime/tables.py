@@ -55,7 +55,7 @@ class TableVersions:
 
     def are_kept(self, plan: EpochPlan) -> bool:
         """Whether an open plan can be run as it stands: the copies that it names are all there and whole."""
-        return all(self._is_whole(plan.tables.get(name)) for name in self._stage.spec.tables)
+        return all(self._is_kept(plan.tables.get(name)) for name in self._stage.spec.tables)
 
     def planned(self, row: StageRow, plan: EpochPlan) -> EpochPlan:
         """The plan with the versions of its tables."""
@@ -64,7 +64,8 @@ class TableVersions:
             return plan
         if recorded is not None:
             versions = plan.tables or recorded.newest[self._stage.name]
-            bring_over(self._rt.root, recorded.root, list(versions.values()))
+            missed = [file for file in versions.values() if not self._is_kept(file)]
+            bring_over(self._rt.root, recorded.root, missed)
         else:
             before = self._before(row)
             versions = {name: self._version(name, row.head + 1, before.get(name)) for name in names}
@@ -77,7 +78,7 @@ class TableVersions:
         with self._rt.ledger.read() as tx:
             body = epochs.open_plan(tx, row) or epochs.plan_of(tx, row, row.head) or {}
         tables: Mapping[str, Json] = body.get("tables", {})
-        return {name: file for name, file in tables.items() if self._is_whole(file)}
+        return {name: file for name, file in tables.items() if self._is_kept(file)}
 
     def _version(self, name: str, epoch: int, before: Json | None) -> Json:
         last, refresh_us = self._looks.get(name), self._rt.plan.tables[name].refresh_us
@@ -133,8 +134,16 @@ class TableVersions:
         found = [step for step in steps if isinstance(step, Enrich) and step.table == name]
         return list({tuple(theirs for _, theirs in step.on): step for step in found}.values())
 
-    def _is_whole(self, file: Json | None) -> bool:
-        return file is not None and fault_at_first(self._rt.root, file) is None
+    def _is_kept(self, file: Json | None) -> bool:
+        return file is not None and fault_of_copy(self._rt, self._stage.name, file) is None
+
+
+def fault_of_copy(rt: Runtime, stage: str, file: Json) -> str | None:
+    """What is wrong with the copy of a version, None if nothing. One that is lost here is brought back from a mirror."""
+    wrong = fault_at_first(rt.root, file)
+    if wrong and any(bring_over(rt.root, mirror, [file]) for mirror in rt.route(stage).mirrors.values()):
+        return None
+    return wrong
 
 
 def _written(rows: pa.Table) -> bytes:
