@@ -59,7 +59,7 @@ def aliases(name: str) -> list[str]:
     if owner not in CLASSES:
         return []
     cls = CLASSES[owner]
-    same = [other for other in vars(cls) if getattr(cls, other) is getattr(cls, attribute)]
+    same = [other for other in dir(cls) if getattr(cls, other) is getattr(cls, attribute)]
     return [f"{owner}.{other}" for other in same if other != attribute]
 
 
@@ -122,6 +122,7 @@ SECTIONS = (
             "stream.with_columns": None,
             "stream.drop": None,
             "stream.rename": None,
+            "stream.enrich": "ENRICH.md",
             "stream.union": "EVENT_TIME.md#chains-and-unions",
             "stream.transform": "AGGREGATES.md#transforms-treat-rows-one-by-one",
         },

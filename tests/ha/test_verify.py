@@ -30,6 +30,9 @@ OTHERWISE = SUPERVISED | {"recover.before_commit", "sweep.mid"}
 # Reached only where something holds no rows: the flow with gaps sees to them.
 PASSED = {"pass.before", "pass.after"}
 
+# Reached only where a stream is enriched: the flow with a table sees to it.
+ENRICHED = {"table.after_copy"}
+
 # Reached only by stages that snapshots capture: test_verify_snapshots.py sees to them.
 CAPTURED = {point for point in POINTS if point.startswith("snapshot.")}
 
@@ -66,6 +69,42 @@ flow = hf.Flow("gaps")
 rows = flow.source("rows", hf.files("in", schema="id long, k long, ts timestamp"))
 unique = rows.dedup("id", time="ts", within="1 hour").named("unique")
 unique.group_by("k").agg(n=hf.count()).named("totals").to(hf.parquet("totals"))
+"""
+
+# The table of the flow is of another version after the reference run: no run of the campaign may look at it then.
+WITH_TABLE = """
+import holdfast as hf
+
+flow = hf.Flow("orders", survives="machine", replica="replica")
+rows = flow.source("rows", hf.files("in", schema="id long, k long, ts timestamp", max_files_per_epoch=1))
+named = rows.enrich(hf.files("names", schema="k long, name string"), on="k", refresh="0 seconds")
+named.select("id", "name").named("named").to(hf.parquet("named"))
+named.group_by("name").agg(n=hf.count(), newest=hf.max("id")).named("totals").to(hf.parquet("totals"))
+"""
+
+# The same, in a flow that changes the table whenever a process has read it.
+RENAMED = """
+import pathlib
+import tempfile
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.sources.table_files import TableFiles
+
+read = TableFiles.read
+
+def changed(self, *args):
+    found = read(self, *args)
+    names = pathlib.Path(self._directory, "all")
+    table = pq.read_table(names)
+    other = pa.table({"k": table["k"], "name": [f"{name}x" for name in table["name"].to_pylist()]})
+    aside = pathlib.Path(tempfile.mkdtemp(dir=self._directory.parent), "all")
+    pq.write_table(other, aside)
+    aside.rename(names)
+    return found
+
+TableFiles.read = changed
 """
 
 # Holdfast as it must not be: a run that follows recorded plans leaves what holds no rows unread.
@@ -122,7 +161,7 @@ def test_every_fault_at_every_point_and_pairs_of_them_leave_a_flow_precise(
     # The flow does not say that it survives its machine, and it has no server.
     assert {run["fault"] for run in struck} == {*FAULTS, PAIR} - {"machine", "target"}, report["outcomes"]
     assert {run["observed"] for run in struck} == {"precise"}
-    assert set(POINTS) - {run["point"] for run in struck} <= OTHERWISE | CAPTURED | PASSED
+    assert set(POINTS) - {run["point"] for run in struck} <= OTHERWISE | CAPTURED | PASSED | ENRICHED
     cases = ET.parse(tmp_path / "report.xml").getroot().iter("testcase")
     assert len(list(cases)) == len(report["outcomes"])
     assert "no violation" in (tmp_path / "report.html").read_text()
@@ -148,6 +187,40 @@ def test_a_kill_while_what_holds_no_rows_is_passed_over_costs_nothing_and_leavin
     (run,) = json.loads((tmp_path / "report.json").read_text())["outcomes"]
     assert done.returncode == 1, done.stdout + done.stderr
     assert "stage totals has not read epochs" in str(run["error"])
+
+
+def orders(home: Path, code: str) -> Path:
+    """A flow with a table: four files of rows, some of whose keys it has."""
+    fresh = [pa.table({"id": [i, i + 1], "k": [i % 3, None], "ts": at(i, i)}) for i in range(0, 8, 2)]
+    write_files(home / "in", fresh)
+    write_files(home / "names", [pa.table({"k": [0, 1], "name": ["zero", "one"]})])
+    (home / "names" / "00000.parquet").rename(home / "names" / "all")
+    flow = home / "orders.py"
+    flow.write_text(code)
+    return flow
+
+
+@pytest.mark.timeout(900)
+def test_an_enriched_flow_is_precise_although_its_table_changes_under_the_campaign(tmp_path: Path) -> None:
+    points = "--points=table.after_copy,plan.after,commit.before"
+    done = verified(orders(tmp_path, WITH_TABLE + RENAMED), tmp_path, "--faults=kill", points)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [(run["point"], run["observed"]) for run in report["outcomes"]] == [
+        ("plan.after", "precise"),
+        ("table.after_copy", "precise"),
+        ("commit.before", "precise"),
+    ]
+    assert "zerox" in (tmp_path / "names" / "all").read_bytes().decode("latin-1")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_every_fault_at_every_point_leaves_an_enriched_flow_precise(tmp_path: Path) -> None:
+    done = verified(orders(tmp_path, WITH_TABLE), tmp_path, "--faults=all", "--pairs=2")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {run["observed"] for run in report["outcomes"] if run["reached"]} == {"precise"}
 
 
 @pytest.mark.timeout(900)
@@ -227,7 +300,7 @@ def test_every_fault_at_every_point_under_every_policy_is_as_predicted(flow: Pat
     report = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr
     reached = {run["point"] for run in report["outcomes"] if run["reached"]}
-    assert set(POINTS) - reached <= SUPERVISED | PASSED
+    assert set(POINTS) - reached <= SUPERVISED | PASSED | ENRICHED
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from holdfast.core.errors import LedgerError
 POINTS = (
     "discover.after",
     "plan.before",
+    "table.after_copy",
     "plan.after",
     "pass.before",
     "pass.after",

@@ -98,6 +98,15 @@ PERCENTILE_BUCKETS_MAX = 100_000
 # The smallest relative error of a percentile: beyond it the buckets are hardly fewer than the values.
 PERCENTILE_ERROR_MIN = 0.0001
 
+# What a table that streams are enriched with may have: a copy of every version that a kept plan names is on the disk, and
+# every task of an epoch gets all of it.
+TABLE_ROWS_MAX = 2_000_000
+TABLE_BYTES_MAX = 256 << 20
+TABLE_FILES_MAX = 1_000
+
+# How often a table is read whose files change meanwhile.
+TABLE_READS_MAX = 3
+
 # Columns and expressions of one step that Spark names when it explains a plan: what is left out cannot be checked.
 PLAN_FIELDS_MAX = 1_000_000
 

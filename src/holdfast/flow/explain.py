@@ -29,6 +29,10 @@ def explain(plan: FlowPlan) -> Json:
             }
             for name, description in plan.sources.items()
         ],
+        "tables": [
+            {"name": name, **spec.facts, "read_by": _enriched(plan, name)}
+            for name, spec in plan.tables.items()
+        ],
         "feedback": [
             {"name": loop.name, "reads": f"channel:{loop.stage}.out", "schema": loop.schema}
             for loop in plan.loops
@@ -144,6 +148,10 @@ def _after_failure(policy: Policy) -> str:
 def _readers(plan: FlowPlan, origin: Input) -> list[str]:
     stages = [f"stage:{stage.name}" for stage in plan.stages if origin in stage.inputs]
     return stages + [f"sink:{sink.name}" for sink in plan.sinks if sink.input == origin]
+
+
+def _enriched(plan: FlowPlan, table: str) -> list[str]:
+    return [f"stage:{stage.name}" for stage in plan.stages if table in stage.tables]
 
 
 def _unions(prefix: Prefix) -> int:

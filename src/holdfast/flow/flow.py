@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 from holdfast.core.duration import microseconds
@@ -19,6 +18,7 @@ from holdfast.flow.joining import Joining
 from holdfast.flow.joins import SIDES
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
 from holdfast.flow.stateful import own_operator
+from holdfast.flow.steps import RowSteps
 from holdfast.flow.substreams import TRACKERS, XOR, labelling_of, waits_for_end
 from holdfast.flow.windows import event_time
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.flow.feedback import FeedbackStream
     from holdfast.flow.nodes import Node, Stateful, Transformation
     from holdfast.flow.own import Final, Update
+    from holdfast.flow.tables import TableSpec
 
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
 SURVIVES = tuple(TIER_THAT_SURVIVES)
@@ -100,6 +101,7 @@ class FlowDescription:
         self.sinks: list[tuple[Node, str, SinkDescription]] = []
         self.names: dict[Node, str] = {}
         self.stateful: list[Node] = []
+        self.tables: dict[str, TableSpec] = {}  # that streams are enriched with
         self.loops: dict[nodes.Feedback, Node | None] = {}  # what closes each
         self._sources: dict[str, nodes.Source] = {}
 
@@ -153,7 +155,7 @@ class FlowDescription:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Joining):
+class Stream(RowSteps, Joining):
     """Rows on their way: transform them, group them, join them with others, send them to a sink."""
 
     flow: FlowDescription
@@ -164,32 +166,6 @@ class Stream(Joining):
         if not callable(function) and not isinstance(function, verbs.Verb):
             raise PlanError(f"transform needs a function, not {function!r}", operation="describe")
         return Stream(self.flow, nodes.Transform(self.node, function))
-
-    def where(self, condition: str) -> Stream:
-        """Keep the rows for which a condition in SQL is true; `filter` is the same."""
-        return self.transform(verbs.where(condition))
-
-    filter = where
-
-    def select(self, *expressions: str, **named: str) -> Stream:
-        """Go on with these columns only: names, `*`, expressions in SQL, and expressions by the name of their column."""
-        return self.transform(verbs.select(expressions, named))
-
-    def with_column(self, name: str, expression: str) -> Stream:
-        """Add a column, an expression in SQL, or replace the one of that name."""
-        return self.transform(verbs.with_columns({name: expression}))
-
-    def with_columns(self, columns: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
-        """Add or replace columns, each an expression in SQL of the columns that were there before."""
-        return self.transform(verbs.with_columns({**columns, **named}))
-
-    def drop(self, *columns: str) -> Stream:
-        """Leave columns out; one that is not there is an error."""
-        return self.transform(verbs.drop(columns))
-
-    def rename(self, names: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
-        """Give columns other names: `rename(old="new")`, or a dict; one that is not there is an error."""
-        return self.transform(verbs.rename({**names, **named}))
 
     def union(self, *others: Stream) -> Stream:
         """The rows of this stream and of others, columns matched by name."""

@@ -6,7 +6,7 @@ the prefix of the stages that read it, where Spark optimises it together with th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from holdfast.core.errors import PlanError
@@ -25,11 +25,13 @@ from holdfast.flow.prefixes import (
     Prefix,
     Read,
     describe_prefix,
+    functions,
     leaves,
     reads,
     taken_as_rows,
     untouched,
 )
+from holdfast.flow.tables import Enrich, TableSpec
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,12 @@ class StageSpec:
     def inputs(self) -> tuple[Input, ...]:
         """The inputs of all sides, each once, in the order in which they are read."""
         return tuple(dict.fromkeys(feed.input for feed in self.feeds))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that its rows are enriched with, each once."""
+        steps = [step for prefix in self.sides for step in functions(prefix)]
+        return tuple(dict.fromkeys(step.table for step in steps if isinstance(step, Enrich)))
 
     @property
     def keeps_malformed(self) -> bool:
@@ -141,6 +149,7 @@ class FlowPlan:
     replica: str | None  # the directory of the tier `replica`
     tracker: str  # of substreams: "xor" or "punctuation"
     loops: tuple[LoopSpec, ...] = ()  # what is fed back
+    tables: dict[str, TableSpec] = field(default_factory=dict)  # that stages are enriched with
 
     @cached_property
     def cycles(self) -> tuple[frozenset[str], ...]:
@@ -247,7 +256,9 @@ class _Planner:
             stage_made_by(node, self.cut, "read_from")
         groups = groups_of(flow.placed, self.cut, names)
         facts = flow.name, flow.guarantee, flow.survives, self.sources
-        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, flow.replica, flow.tracker, loops)
+        tables = {name: flow.tables[name] for stage in self.stages for name in stage.tables}
+        stages, ends = tuple(self.stages), tuple(sinks)
+        return FlowPlan(*facts, stages, ends, groups, flow.replica, flow.tracker, loops, tables)
 
     def _closed(self) -> tuple[LoopSpec, ...]:
         """Cut what closes loops, after what reads them; that may lead to further loops."""

@@ -11,10 +11,11 @@ from holdfast.flow.nodes import Transformation, name_of
 class Input:
     """What a prefix reads: a source's ordinals, or the epochs of another stage's port.
 
-    A source has the rows of its items, and on its port `quarantine` what is wrong with them.
+    A source has the rows of its items, and on its port `quarantine` what is wrong with them. A table is no input of a
+    stage: it has no positions, and stands beside the inputs where their rows are enriched with it.
     """
 
-    kind: str  # "source" or "channel"
+    kind: str  # "source" or "channel"; "table"
     name: str
     port: str = ""
 

@@ -1,4 +1,4 @@
-"""The everyday steps of a stream, as a person names them: where, select, with_columns, drop, rename.
+"""The everyday steps of a stream, as a person names them: where, select, with_columns, drop, rename, enrich.
 
 Each says what it does: two of them are the same step if their texts are the same. `spark/verbs.py` does it. Expressions are
 SQL, because a flow is described where no Spark runs; a Column cannot be made there.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.core.errors import PlanError
+from holdfast.flow.tables import Enrich
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Rename:
         return f"rename {', '.join(f'{old} to {new}' for old, new in self.names)}"
 
 
-Verb = Where | Select | WithColumns | Drop | Rename
+Verb = Where | Select | WithColumns | Drop | Rename | Enrich
 
 
 def where(condition: object) -> Where:

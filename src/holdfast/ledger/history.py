@@ -54,6 +54,7 @@ def _epoch(epoch: int, committed_ms: int, attempt: str, manifest: Json, plan: Js
         "epoch": epoch,
         "committed": moment(committed_ms * 1000),
         "inputs": (plan or {}).get("ranges", {}),
+        "tables": {name: file["version"] for name, file in (plan or {}).get("tables", {}).items()},
         "rows_in": manifest["rows_in"],
         "rows_out": manifest["rows_out"],
         "aside": manifest.get("counts", {}),

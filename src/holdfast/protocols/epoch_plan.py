@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from holdfast.core.json import Json
 
@@ -22,10 +22,15 @@ class EpochPlan:
     floor: int | None = None  # of the base state: buckets below it do not exist
     direct: bool = False  # whether tasks read the inputs themselves
     ends: tuple[str, ...] = ()  # substreams that a source closes, or whose final emission a stage makes
+    tables: Mapping[str, Json] = field(default_factory=dict)  # by name: the copy of the version of each
 
     def with_fingerprint(self, fingerprint: str) -> EpochPlan:
         """The same ranges for other code: a plan without a manifest may be replaced."""
         return replace(self, fingerprint=fingerprint)
+
+    def with_tables(self, tables: Mapping[str, Json]) -> EpochPlan:
+        """The same epoch, enriched with these versions."""
+        return replace(self, tables=tables)
 
     def to_json(self) -> Json:
         """As the ledger stores it."""
@@ -40,6 +45,7 @@ class EpochPlan:
             "floor": self.floor,
             "direct": self.direct,
             **({"ends": list(self.ends)} if self.ends else {}),
+            **({"tables": dict(self.tables)} if self.tables else {}),
         }
 
     @classmethod
@@ -58,4 +64,5 @@ class EpochPlan:
             body["floor"],
             body.get("direct", False),
             tuple(body.get("ends", ())),
+            body.get("tables", {}),
         )

@@ -19,6 +19,7 @@ from holdfast.runtime.schemas import declared, with_schemas
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sinks.make import check_sinks
 from holdfast.sources.make import make_source
+from holdfast.sources.table_files import TableFiles
 from holdfast.spark.bind import BoundStage, bind
 from holdfast.spark.cores import Cores
 from holdfast.spark.labels import labels_of_flow
@@ -40,7 +41,14 @@ def bound(
     """The flow bound to types and to a session, without any right to change anything yet."""
     plan = with_schemas(plan, ledger)
     sources = {name: make_source(plan, name, root, ledger) for name in plan.sources}
-    found = bind(spark, plan, {name: source.schema() for name, source in sources.items()}, hash_bits)
+    tables = {name: TableFiles(name, spec.description) for name, spec in plan.tables.items()}
+    found = bind(
+        spark,
+        plan,
+        {name: source.schema() for name, source in sources.items()},
+        hash_bits,
+        {name: table.schema() for name, table in tables.items()},
+    )
     named = {stage.name: stage for stage in found}
     targets = check_sinks(
         plan, {sink.name: named[sink.stage].port_schema(sink.port) for sink in plan.sinks}, spark, ledger
@@ -63,6 +71,7 @@ def bound(
         direct,
         script,
         labels_of_flow(plan, found),
+        tables,
         targets,
     )
 

@@ -25,6 +25,7 @@ from holdfast.runtime.news import News
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.sources.contract import Source
+from holdfast.sources.table_files import TableFiles
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.cores import Cores
 from holdfast.spark.labels import Labels
@@ -102,6 +103,7 @@ class Runtime:
     direct: bool = True  # whether tasks may read files themselves
     script: Script = UNSCRIPTED
     labels: Labels = field(default_factory=Labels)  # of substreams: where they travel
+    tables: dict[str, TableFiles] = field(default_factory=dict)  # that rows are enriched with
     targets: dict[str, Target] = field(default_factory=dict)  # of the sinks that have one which stays
     alarm: Alarm = field(default_factory=Alarm)
     pins: Pins = field(default_factory=Pins)

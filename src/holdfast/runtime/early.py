@@ -88,6 +88,8 @@ def problems(plan: FlowPlan, known: Before, work_dir: Path | None = None) -> lis
     for name, description in plan.sources.items():
         if isinstance(description, FilesSource):
             found += _of_files(name, description, known)
+    for name, spec in plan.tables.items():
+        found += _of_table(name, spec.description)
     found += _of_targets(plan)
     if work_dir is not None and (why := _unwritable(work_dir)):
         found.append(StorageError(f"the work directory {work_dir} cannot be made: {why}", operation="open",
@@ -95,10 +97,18 @@ def problems(plan: FlowPlan, known: Before, work_dir: Path | None = None) -> lis
     return found
 
 
+def _of_table(name: str, description: FilesSource) -> Iterator[HoldfastError]:
+    """A directory that cannot be listed."""
+    try:
+        listed(f"table {name!r}", Path(description.path).resolve())
+    except HoldfastError as error:
+        yield error
+
+
 def _of_files(name: str, description: FilesSource, known: Before) -> Iterator[HoldfastError]:
     """A directory that cannot be listed; else the first file that cannot be read, and how many others."""
     try:
-        stamps = listed(name, Path(description.path).resolve(), known.known.get(name, set()))
+        stamps = listed(f"source {name!r}", Path(description.path).resolve(), known.known.get(name, set()))
         schema = schema_without_spark(f"source {name!r}", description.schema) if description.schema else None
         if schema is None:
             return

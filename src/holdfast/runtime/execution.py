@@ -15,6 +15,7 @@ from holdfast.ledger.files import LayerRow
 from holdfast.ledger.inputs import Item
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
+from holdfast.runtime.tables import fault_of_copy
 from holdfast.sources.contract import InFiles, Quarantining, check_still_empty
 from holdfast.sources.files import unglobbed
 from holdfast.spark.arrow_types import arrow_schema
@@ -90,7 +91,29 @@ def _frames(rt: Runtime, stage: BoundStage, plan: EpochPlan, segments: Segments)
             frames[origin] = _source(rt, origin, _items(rt, origin, plan))
         else:
             frames[origin] = _channel(rt, origin, segments(origin))
+    for name in stage.spec.tables:
+        file = _copy(rt, stage, name, plan.tables.get(name))
+        rows = rt.spark.read.schema(rt.tables[name].schema())
+        frames[Input("table", name)] = rows.parquet(unglobbed(str(rt.root / file["path"])))
     return frames
+
+
+def _copy(rt: Runtime, stage: BoundStage, table: str, file: Json | None) -> Json:
+    """The version of a table that a plan names, whole."""
+    if file is None:
+        raise StorageError(
+            f"the plan names no version of table {table!r}: it was made before the stage was enriched with it",
+            operation="enrich",
+        )
+    wrong = fault_of_copy(rt, stage.name, file)
+    if wrong:
+        raise StorageError(
+            f"the copy of table {table!r}, version {file['version']}, {wrong}: {file['path']}",
+            operation="enrich",
+            hint="An epoch was planned with it, and nothing else gives its rows again. Bring the file back from a backup of"
+            " the work directory. If that epoch was not committed, run again: it is planned anew, with the table as it is.",
+        )
+    return file
 
 
 def _source(rt: Runtime, origin: Input, items: Sequence[Item]) -> DataFrame:

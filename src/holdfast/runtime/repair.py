@@ -10,9 +10,7 @@ why. Files of a stage that another worker runs are marked lost, and waited for.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import HoldfastError, StorageError
@@ -29,10 +27,8 @@ from holdfast.runtime.execution import execute, layer_info, not_deterministic
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome
 from holdfast.state.run import LostFileError
-from holdfast.storage.atomic import copy_whole
-from holdfast.storage.checksums import fault
 from holdfast.storage.inspection import inspect, is_named
-from holdfast.storage.shipper import make_durable
+from holdfast.storage.shipper import bring_over
 from holdfast.storage.sweeper import sweep
 from holdfast.storage.workdir import DATA, attempt_directory
 
@@ -115,7 +111,9 @@ def _restore(rt: Runtime, stage: str) -> int:
         segments = files.lost_segments(tx, row)
     total = 0
     for tier, mirror in rt.route(stage).mirrors.items():
-        found = [[i for i, group in kind if _brought_back(rt, mirror, group)] for kind in (layers, segments)]
+        found = [
+            [i for i, group in kind if bring_over(rt.root, mirror, group)] for kind in (layers, segments)
+        ]
         if any(found):
             files.mark_found(rt.ledger, row, found[0], found[1], f"tier {tier}")
         layers = [(i, group) for i, group in layers if i not in found[0]]
@@ -131,18 +129,6 @@ def _given_up(rt: Runtime, stage: str) -> int:
     with rt.ledger.read() as tx:
         row = epochs.own_row(tx, stage, rt.generation)
     return give_up_segments(rt.ledger, row)
-
-
-def _brought_back(rt: Runtime, mirror: Path, group: Sequence[Json]) -> bool:
-    """Whether all files of a layer or segment are whole in a mirror, and now here again."""
-    if any(fault(mirror, file, deep=True) for file in group):
-        return False
-    for file in group:
-        target = rt.root / str(file["path"])
-        target.parent.mkdir(parents=True, exist_ok=True)
-        copy_whole(mirror / str(file["path"]), target)
-    make_durable(rt.root, [str(file["path"]) for file in group])
-    return True
 
 
 def _mark(rt: Runtime, stage: str, named: str | None) -> int:

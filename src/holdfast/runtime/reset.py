@@ -28,9 +28,9 @@ from holdfast.sinks.clearing import Clearing, Left, clearing_of
 from holdfast.sources.stream_log import STREAMS
 from holdfast.storage import atomic, removal
 from holdfast.storage.shipper import STANDBY
-from holdfast.storage.workdir import DATA
+from holdfast.storage.workdir import DATA, TABLES
 
-_DIRECTORIES = (DATA, STANDBY, STREAMS, SCRATCH, LEASES, LOGS)
+_DIRECTORIES = (DATA, TABLES, STANDBY, STREAMS, SCRATCH, LEASES, LOGS)
 _LEDGER_FILES = (FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm", POINTER_NAME, RESET_NAME)
 
 
@@ -107,13 +107,13 @@ class Reset:
         A replica may hold copies of other flows' files: those of ours have the names that are in the work directory, so
         they go before these.
         """
-        copies = self._copies(Path(self._plan.replica).resolve() / DATA) if self._plan.replica else {}
+        copies = self._copies(Path(self._plan.replica).resolve()) if self._plan.replica else {}
         return {**copies, **{self._root / name: [self._root / name] for name in _DIRECTORIES}}
 
     def _copies(self, home: Path) -> dict[Path, list[Path]]:
         found: dict[Path, list[Path]] = {}
-        for attempt in (self._root / DATA).glob("*/*"):
-            copy = home / attempt.parent.name / attempt.name
+        for one in (*(self._root / DATA).glob("*/*"), *(self._root / TABLES).glob("*/*")):
+            copy = home / one.relative_to(self._root)
             if copy.exists():
                 found.setdefault(copy.parent, []).append(copy)
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -22,6 +23,14 @@ from holdfast.protocols.snapshots import PREPARING
 
 
 @dataclass(frozen=True)
+class Versions:
+    """What the tables of a recorded run held: its work directory, and by stage and table the newest copy there."""
+
+    root: Path
+    newest: Mapping[str, Mapping[str, Json]]
+
+
+@dataclass(frozen=True)
 class Script:
     """What a run may read, and, with plans, in which epochs it does."""
 
@@ -31,6 +40,7 @@ class Script:
         default_factory=dict
     )  # by source: its items, if it is not to be asked
     cuts: Sequence[Mapping[str, int]] = ()  # by snapshot and stage: the last epoch in it
+    versions: Versions | None = None  # of tables, if these are not to be looked at
 
     def room(self, source: str, known: int) -> int | None:
         """How many further items of a source exist; None if nobody says."""

@@ -28,6 +28,7 @@ from holdfast.runtime.progress import EpochSample
 from holdfast.runtime.recovery import open_buckets, skip_over
 from holdfast.runtime.repair import repair
 from holdfast.runtime.substreams import substreams_of
+from holdfast.runtime.tables import TableVersions
 from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, SparkJobError
 from holdfast.state.run import LostFileError
@@ -43,6 +44,7 @@ class StageLoop:
         self._policy = stage.spec.policy
         self._lockstep = self._policy.lockstep
         self._stumbles = 0  # in a row
+        self._tables = TableVersions(rt, stage)
 
     def step(self) -> bool:
         """Finish one epoch if there is one to do; whether there was."""
@@ -93,10 +95,10 @@ class StageLoop:
         """A plan in the ledger, and the first attempt at it."""
         rt, stage = self._rt, self._stage
         crashpoints.reach("plan.before")
-        if is_open and plan.fingerprint == stage.fingerprint:
+        if is_open and plan.fingerprint == stage.fingerprint and self._tables.are_kept(plan):
             attempt = epochs.open_attempt(rt.ledger, row, "epoch", row.head + 1)
         else:
-            plan = plan.with_fingerprint(stage.fingerprint)
+            plan = self._tables.planned(row, plan.with_fingerprint(stage.fingerprint))
             row, attempt = epochs.record_plan(rt.ledger, row, plan.to_json())
         crashpoints.reach("plan.after")
         return row, plan, attempt

@@ -9,6 +9,7 @@ recorded as refused, with the reason, and has no rows from then on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from holdfast.sources.fitness import ARROW, EITHER, Facts, Unfit
 from holdfast.sources.listing import listed
 from holdfast.sources.parquet_files import parquet_facts, signature
 from holdfast.sources.text_files import csv_facts, json_facts
-from holdfast.sources.text_frames import TextFrames
+from holdfast.sources.text_frames import TABLE_HINT, TextFrames
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.bind import QUARANTINED
 from holdfast.spark.converting import converted_files
@@ -34,19 +35,33 @@ from holdfast.spark.schemas import parse_schema
 # In the body of an item: the digest of the schema that it was judged by, and who can read it so.
 READ_AS, BY = "read_as", "by"
 
+# What has the files, if not a source: it is read as a whole, and sets nothing aside.
+TABLE = "table"
+_OR_ASIDE = ' Or set on_error="quarantine" on the source, to set such files aside.'
+
 
 class Files(Source):
     """The files of one directory."""
 
-    def __init__(self, name: str, description: FilesSource, schema: t.StructType | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        description: FilesSource,
+        schema: t.StructType | None = None,
+        *,
+        kind: str = "source",
+    ) -> None:
         self._name = name
+        self._called = f"{kind} {name!r}"
+        self._or_aside = "" if kind == TABLE else _OR_ASIDE
         self._description = description
         self._directory = Path(description.path).resolve()
-        self._schema = schema or parse_schema(f"source {name!r}", description.schema or "")
+        self._schema = schema or parse_schema(self._called, description.schema or "")
         self._declared = signature(arrow_schema(name, self._schema))
-        self._frames = TextFrames(name, description, self._schema)
+        frames = TextFrames(name, description, self._schema)
+        self._frames = replace(frames, kind=TABLE, hint=TABLE_HINT) if kind == TABLE else frames
         if description.format == "csv":
-            _check_flat(name, self._schema)
+            _check_flat(self._called, self._schema)
 
     def schema(self) -> t.StructType:
         """The declared columns."""
@@ -54,7 +69,7 @@ class Files(Source):
 
     def next(self, after: Taken, most: Limits) -> list[Item]:
         """New files, oldest first; files of one instant by name."""
-        found = listed(self._name, self._directory, after.known)
+        found = listed(self._called, self._directory, after.known)
         items = (self._item(name, size, mtime_ns) for mtime_ns, name, size in found[: most.items])
         return [item for item in items if item is not None]
 
@@ -151,9 +166,9 @@ class Files(Source):
             if self._description.quarantines:
                 return Item(name, None, size, {**body, REFUSED: unfit.reason})
             raise InputError(
-                f"source {self._name!r} cannot read {self._directory / name}: {unfit.reason}",
+                f"{self._called} cannot read {self._directory / name}: {unfit.reason}",
                 operation="discover",
-                hint=f'{unfit.hint} Or set on_error="quarantine" on the source, to set such files aside.',
+                hint=f"{unfit.hint}{self._or_aside}",
             ) from unfit
 
     def _facts(self, name: str) -> Facts:
@@ -171,7 +186,7 @@ class Files(Source):
             raise
         except OSError as error:
             raise InputError(
-                f"source {self._name!r} cannot open {self._directory / name}: {error.strerror}",
+                f"{self._called} cannot open {self._directory / name}: {error.strerror}",
                 operation="discover",
                 hint="Mend its permissions, or remove it.",
             ) from error
@@ -186,7 +201,7 @@ class Files(Source):
         if now != _stamp(item):
             what = "is gone" if now is None else "has changed since it was discovered"
             raise InputError(
-                f"source {self._name!r}: {path} {what}, and it is needed",
+                f"{self._called}: {path} {what}, and it is needed",
                 operation="read",
                 hint="Put the file back as it was, with its modification time. If no epoch that was committed has"
                 " read it yet, it is enough that it is there: the next run takes it as it finds it.",
@@ -198,7 +213,7 @@ def _stamp(item: Item) -> tuple[int, int]:
     return item.body["bytes"], item.body["mtime_ns"]
 
 
-def _check_flat(name: str, schema: t.StructType) -> None:
+def _check_flat(called: str, schema: t.StructType) -> None:
     nested = [
         field.name
         for field in schema.fields
@@ -206,7 +221,7 @@ def _check_flat(name: str, schema: t.StructType) -> None:
     ]
     if nested:
         raise PlanError(
-            f"a CSV file cannot hold the column {nested[0]!r} of source {name!r}: it is no plain value",
+            f"a CSV file cannot hold the column {nested[0]!r} of {called}: it is no plain value",
             operation="bind",
             hint='Declare it as string and parse it in a transform, or use format="json".',
         )

@@ -35,7 +35,7 @@ _SAMPLE_BYTES = 1 << 20
 def infer(name: str, description: FilesSource) -> SourceSchema:
     """What to read the files of a source as; an error that says what to write where that cannot be told."""
     directory = Path(description.path).resolve()
-    files = [directory / file for _, file, _ in listed(name, directory)]
+    files = [directory / file for _, file, _ in listed(f"source {name!r}", directory)]
     if not files:
         raise InputError(
             f"source {name!r} has no schema=, and {directory} holds no file to infer it from",

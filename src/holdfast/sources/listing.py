@@ -1,4 +1,4 @@
-"""The files of a directory, as a source sees them: in the order of their modification, hidden ones left out."""
+"""The files of a directory, as a source or a table sees them: in the order of their modification, hidden ones left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.core.errors import InputError
 
 
-def listed(source: str, directory: Path, known: Set[str] = frozenset()) -> list[tuple[int, str, int]]:
+def listed(who: str, directory: Path, known: Set[str] = frozenset()) -> list[tuple[int, str, int]]:
     """When each file was modified, its name and its length, oldest first, but for those that are known.
 
     Files of one instant come by name. A directory that cannot be listed is an InputError.
@@ -20,7 +20,7 @@ def listed(source: str, directory: Path, known: Set[str] = frozenset()) -> list[
             return sorted(stamp for e in new for stamp in _stamped(e))
     except OSError as error:
         raise InputError(
-            f"source {source!r} cannot list {directory}: {error.strerror}",
+            f"{who} cannot list {directory}: {error.strerror}",
             operation="discover",
             hint=_hint(error),
         ) from error

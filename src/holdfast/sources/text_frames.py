@@ -32,6 +32,7 @@ _SHOWN = 200
 
 # A closing brace with anything behind it that could begin another value: looked into more closely.
 _MORE = r"\}\s*(,\s*[^\"\s]|[^,\]\}\s])"
+TABLE_HINT = "Nothing of this epoch was planned. Mend the file and run again: it is then read anew."
 _HINT = (
     "Nothing of this epoch was committed. Mend the file and run again: it is then read anew."
     ' Or set on_error="quarantine" on the source, to go on without such rows and keep them.'
@@ -47,6 +48,7 @@ class TextFrames:
     schema: t.StructType
     hint: str = _HINT
     carried: tuple[str, ...] = ()  # further columns that lines have, which come along as they are
+    kind: str = "source"  # what has the files: a source or a table
 
     def rows(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         """The well-formed rows; others stop the job with an error of ours, or are left to the quarantine."""
@@ -149,7 +151,7 @@ class TextFrames:
 
     def _raised(self) -> Column:
         message = f.concat(
-            f.lit(f"source {self.source!r}: a row of "), f.col(FILE), f.lit(" is malformed: "),
+            f.lit(f"{self.kind} {self.source!r}: a row of "), f.col(FILE), f.lit(" is malformed: "),
             f.left(self._reason(), f.lit(_SHOWN)), f.lit(". The row: "), f.left(f.col(_BAD), f.lit(_SHOWN)),
         )  # fmt: skip
         facts = f.struct(

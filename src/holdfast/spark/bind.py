@@ -80,10 +80,15 @@ class BoundStage:
 
 
 def bind(
-    spark: SparkSession, plan: FlowPlan, sources: Mapping[str, t.StructType], hash_bits: int = 64
+    spark: SparkSession,
+    plan: FlowPlan,
+    sources: Mapping[str, t.StructType],
+    hash_bits: int = 64,
+    tables: Mapping[str, t.StructType] | None = None,
 ) -> tuple[BoundStage, ...]:
-    """Bind all stages of a flow, in order."""
+    """Bind all stages of a flow, in order; `tables` are the columns of those that rows are enriched with."""
     schemas = {Input("source", name).id: schema for name, schema in sources.items()}
+    schemas |= {Input("table", name).id: schema for name, schema in (tables or {}).items()}
     aside = parse_schema(QUARANTINE, QUARANTINED)
     schemas |= {Input("source", name, QUARANTINE).id: aside for name in sources}
     schemas |= declared(plan.loops)
@@ -100,6 +105,8 @@ def _bind_stage(
     spark: SparkSession, spec: StageSpec, schemas: Mapping[str, t.StructType], bits: int, reading: str
 ) -> BoundStage:
     empty = {origin.id: as_stream(spark.createDataFrame([], schemas[origin.id])) for origin in spec.inputs}
+    tables = [Input("table", name).id for name in spec.tables]
+    empty |= {name: spark.createDataFrame([], schemas[name]) for name in tables}
     sides = [apply_prefix(spec.name, prefix, empty) for prefix in spec.sides]
     for side, prefix in zip(sides, spec.sides, strict=True):
         _check_columns(spec.name, side)
@@ -139,8 +146,9 @@ def _kinds(schema: t.StructType) -> dict[str, t.DataType]:
 
 
 def _reading(plan: FlowPlan, spec: StageSpec) -> str:
-    """How the sources of a stage make rows of their items, in short."""
+    """How the sources and tables of a stage make rows of their items, in short."""
     told = [plan.sources[origin.name].reading() for origin in spec.inputs if origin.kind == "source"]
+    told += [plan.tables[name].description.reading() for name in spec.tables]
     return hashlib.blake2b("\n".join(told).encode(), digest_size=4).hexdigest()
 
 
@@ -193,7 +201,7 @@ def _side_rows(spec: StageSpec, side: int, inputs: Mapping[str, DataFrame]) -> D
     prefix = spec.sides[side]
     if len(spec.feeds) == len(spec.sides) or time_of(spec.operator) is None:
         return apply_prefix(spec.name, prefix, inputs)
-    empty = {name: df.limit(0) for name, df in inputs.items()}
+    empty = {**inputs, **{feed.input.id: inputs[feed.input.id].limit(0) for feed in spec.feeds}}
     first, *others = [
         apply_prefix(spec.name, prefix, {**empty, feed.input.id: inputs[feed.input.id]}).withColumn(
             INPUT, f.lit(number)
@@ -218,8 +226,11 @@ def apply_prefix(stage: str, prefix: Prefix, inputs: Mapping[str, DataFrame]) ->
             return first
         case Apply(child=child, function=function):
             df = apply_prefix(stage, child, inputs)
-            step = partial(applied, function) if isinstance(function, Verb) else function
-            result = _spark_checked(stage, lambda: step(df))
+            if isinstance(function, Verb):
+                step = partial(applied, function, df, inputs)
+            else:
+                step = partial(function, df)
+            result = _spark_checked(stage, step)
             if not hasattr(result, "mapInArrow"):
                 raise PlanError(
                     f"a transform returned {result!r}, not a DataFrame", operation="transform", stage=stage

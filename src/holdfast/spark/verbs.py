@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from holdfast.core.errors import PlanError
+from holdfast.flow.prefixes import Input
+from holdfast.flow.tables import Enrich
 from holdfast.flow.verbs import Drop, Rename, Select, Verb, Where, WithColumns
+from holdfast.spark.enriching import enriched
 
 
-def applied(verb: Verb, df: DataFrame) -> DataFrame:
-    """The rows behind a step."""
+def applied(verb: Verb, df: DataFrame, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows behind a step; tables are among the inputs."""
     match verb:
         case Where(condition=condition):
             return df.where(condition)
@@ -24,6 +29,8 @@ def applied(verb: Verb, df: DataFrame) -> DataFrame:
         case Rename(names=names):
             _check_there("rename", [old for old, _ in names], df)
             return df.withColumnsRenamed(dict(names))
+        case Enrich(table=table):
+            return enriched(verb, df, inputs[Input("table", table).id])
 
 
 def _check_there(what: str, names: tuple[str, ...] | list[str], df: DataFrame) -> None:

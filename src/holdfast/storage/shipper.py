@@ -20,6 +20,7 @@ from holdfast.ledger import files, schema, snapshots
 from holdfast.ledger.epochs import StageRow, manifest_of, own_row, plan_of
 from holdfast.ledger.ledger import Ledger
 from holdfast.storage.atomic import copy_whole, fsync_dir, fsync_file
+from holdfast.storage.checksums import fault
 
 DISK, REPLICA, STANDBY = "disk", "replica", "standby"
 
@@ -118,6 +119,18 @@ def _mirror(root: Path, mirror: Path, paths: Sequence[str]) -> None:
             (mirror / path).parent.mkdir(parents=True, exist_ok=True)
             copy_whole(root / path, mirror / path)
     make_durable(mirror, paths)
+
+
+def bring_over(root: Path, mirror: Path, files: Sequence[Json]) -> bool:
+    """Whether files are whole in a mirror, all of them, and now here as well."""
+    if any(fault(mirror, file, deep=True) for file in files):
+        return False
+    for file in files:
+        target = root / str(file["path"])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        copy_whole(mirror / str(file["path"]), target)
+    make_durable(root, [str(file["path"]) for file in files])
+    return True
 
 
 def _needed(tx: sa.Connection, row: StageRow, settled: int, route: Route) -> dict[str, int]:

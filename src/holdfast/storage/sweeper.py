@@ -21,6 +21,7 @@ from holdfast.ledger.epochs import StageRow, own_row
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.retention import superseded, trimmed_below
 from holdfast.storage.shipper import Route, settled_epoch
+from holdfast.storage.table_copies import sweep_copies
 from holdfast.storage.workdir import DATA, attempt_directory
 
 Held = Callable[[], AbstractContextManager[Collection[int]]]
@@ -56,6 +57,7 @@ def sweep(
     places = [root, *route.mirrors.values()]
     _unlink_condemned(ledger, places, row)
     _remove_spent(ledger, places, row)
+    sweep_copies(ledger, places, row)
     # In strides, so that a long-running flow does not pay a transaction for every epoch it forgets.
     if oldest is not None and below - oldest > 2 * limits.HISTORY_EPOCHS_MAX:
         files.fold_history(ledger, row, below - limits.HISTORY_EPOCHS_MAX)

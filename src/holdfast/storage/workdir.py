@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.core.errors import StorageError
+from holdfast.storage.atomic import fsync_dir
 
 DATA = "data"
+TABLES = "tables"
 
 
 def prepare(path: str | Path) -> Path:
-    """Make the work directory, if need be, and return its absolute path."""
+    """Make the work directory, if need be, so that it survives a power loss, and return its absolute path."""
     root = Path(path).resolve()
+    made = [directory for directory in (root, *root.parents) if not directory.is_dir()]
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -20,6 +23,8 @@ def prepare(path: str | Path) -> Path:
             operation="open",
             hint="Choose another, or mend the permissions.",
         ) from error
+    for directory in made:
+        fsync_dir(directory.parent)
     return root
 
 

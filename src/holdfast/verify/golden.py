@@ -96,7 +96,7 @@ def gate(stage: Stage, plan: FlowPlan, golden: Golden) -> tuple[list[Verdict], l
     home = stage.home("other-epochs")
     larger, items = _in_larger_epochs(plan, golden.items)
     found = {name: items for name, items in golden.found.items() if not _is_cut_by_epochs(plan.sources[name])}
-    stage.run(larger, home, script=Script(items, found=found)).returned()
+    stage.run(larger, home, script=Script(items, found=found, versions=golden.versions)).returned()
     epochs = _compared(stage, plan, home, golden)
     words = [
         f"sink {verdict.sink}: other epoch sizes give other rows ({verdict.checked})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.core.errors import PlanError
 from holdfast.flow.endpoints import (
@@ -21,6 +22,8 @@ from holdfast.flow.endpoints import (
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.streams import StreamSource
+
+InPath = TypeVar("InPath", bound=FilesSource | DeltaSource)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ def relocated(plan: FlowPlan, origin: Path, home: Home) -> FlowPlan:
     return replace(
         plan,
         sources={name: _source(description, origin) for name, description in plan.sources.items()},
+        tables={
+            name: replace(spec, description=_from(spec.description, origin))
+            for name, spec in plan.tables.items()
+        },
         sinks=tuple(replace(sink, description=_sink(sink, home)) for sink in plan.sinks),
         replica=str(home.root / "replica") if plan.replica else None,
     )
@@ -76,9 +83,17 @@ def _source(description: SourceDescription, origin: Path) -> SourceDescription:
             operation="verify",
             hint="Verify the flow with hf.files(...) in its place: the log of the stream has files of the same rows.",
         )
-    if isinstance(description, FilesSource | DeltaSource) and "://" not in description.path:
-        return replace(description, path=str(origin / description.path))
-    return description
+    match description:
+        case FilesSource() | DeltaSource():
+            return _from(description, origin)
+        case _:
+            return description
+
+
+def _from(description: InPath, origin: Path) -> InPath:
+    if "://" in description.path:
+        return description
+    return replace(description, path=str(origin / description.path))
 
 
 def _sink(sink: SinkSpec, home: Home) -> SinkDescription:

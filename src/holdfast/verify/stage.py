@@ -21,7 +21,7 @@ from holdfast.flow.planner import FlowPlan
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.unread import all_unread
-from holdfast.runtime.script import Script, recorded, recorded_cuts
+from holdfast.runtime.script import Script, Versions, recorded, recorded_cuts
 from holdfast.verify.actor import Actor, Ending, Part
 from holdfast.verify.classes import Seen, Verdict
 from holdfast.verify.home import Home, relocated
@@ -52,7 +52,14 @@ class Golden:
 
     def script(self, until: Mapping[str, int], plans: Plans | None = None) -> Script:
         """The same items up to a position, by plans or freely."""
-        return Script(until, plans, self.found, self.cuts if plans is not None else ())
+        cuts = self.cuts if plans is not None else ()
+        return Script(until, plans, self.found, cuts, self.versions)
+
+    @property
+    def versions(self) -> Versions:
+        """What tables held: all runs are enriched alike, whatever becomes of the files meanwhile."""
+        newest = {stage: bodies[max(bodies)].get("tables", {}) for stage, bodies in self.plans.items()}
+        return Versions(self.home.work, newest)
 
 
 @dataclass(frozen=True)

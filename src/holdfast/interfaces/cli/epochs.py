@@ -64,10 +64,16 @@ def _table(found: list[Json]) -> Table:
             "" if epoch["attempts"] is None else str(epoch["attempts"]),
             epoch["watermark"] or "",
             epoch["digest"],
-            " ".join(f"{name}[{start}:{stop}]" for name, (start, stop) in epoch["inputs"].items()),
+            " ".join(_inputs(epoch)),
             aside(epoch["aside"]),
         )
     return shown
+
+
+def _inputs(epoch: Json) -> list[str]:
+    """Ranges of inputs, and versions of tables."""
+    ranges = [f"{name}[{start}:{stop}]" for name, (start, stop) in epoch["inputs"].items()]
+    return ranges + [f"table:{name}@{version}" for name, version in epoch["tables"].items()]
 
 
 def _ports(rows: Json) -> str:

@@ -70,7 +70,7 @@ def lines(found: Json) -> Iterator[str]:
     """An explanation as an indented tree."""
     yield f"flow {found['flow']}"
     yield from _branch({name: found[name] for name in ("guarantee", "survives", "replica", "groups")}, 1)
-    for kind, title in (("sources", "source"), ("stages", "stage"), ("sinks", "sink")):
+    for kind, title in (("sources", "source"), ("tables", "table"), ("stages", "stage"), ("sinks", "sink")):
         for part in found[kind]:
             yield ""
             yield f"{title} {part['name']}"

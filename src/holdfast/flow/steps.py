@@ -1,0 +1,73 @@
+"""The steps of a stream that look at one row at a time, under the names that a person reaches for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from holdfast.flow import tables, verbs
+
+if TYPE_CHECKING:
+    from holdfast.flow.endpoints import FilesSource
+    from holdfast.flow.flow import FlowDescription, Stream
+    from holdfast.flow.nodes import Transformation
+
+
+class RowSteps:
+    """What a stream does to its rows one by one."""
+
+    if TYPE_CHECKING:
+        flow: FlowDescription
+
+        def transform(self, function: Transformation) -> Stream:
+            """As the stream has it."""
+
+    def where(self, condition: str) -> Stream:
+        """Keep the rows for which a condition in SQL is true; `filter` is the same."""
+        return self.transform(verbs.where(condition))
+
+    filter = where
+
+    def select(self, *expressions: str, **named: str) -> Stream:
+        """Go on with these columns only: names, `*`, expressions in SQL, and expressions by the name of their column."""
+        return self.transform(verbs.select(expressions, named))
+
+    def with_column(self, name: str, expression: str) -> Stream:
+        """Add a column, an expression in SQL, or replace the one of that name."""
+        return self.transform(verbs.with_columns({name: expression}))
+
+    def with_columns(self, columns: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
+        """Add or replace columns, each an expression in SQL of the columns that were there before."""
+        return self.transform(verbs.with_columns({**columns, **named}))
+
+    def drop(self, *columns: str) -> Stream:
+        """Leave columns out; one that is not there is an error."""
+        return self.transform(verbs.drop(columns))
+
+    def rename(self, names: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
+        """Give columns other names: `rename(old="new")`, or a dict; one that is not there is an error."""
+        return self.transform(verbs.rename({**names, **named}))
+
+    def enrich(
+        self,
+        table: FilesSource,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: str = "left",
+        prefix: str = "",
+        refresh: str | None = tables.REFRESH,
+        name: str | None = None,
+    ) -> Stream:
+        """Add the columns of a table's row that has the same key: `enrich(hf.files("countries/", schema=...), on="country")`.
+
+        The table is a directory of files that is read as a whole, at most 2,000,000 rows, each key once. `on` names the key
+        columns, or maps the stream's to the table's. With `how="left"` a row without a partner has nulls, with
+        `how="inner"` it is dropped; null is nobody's partner. `prefix` begins the names of the columns that are added.
+
+        An epoch is enriched with one version of the table, which its plan records and of which the work directory keeps a
+        copy, so a replay gives the same rows. When an epoch is planned and the last look at the files is older than
+        `refresh`, they are looked at again; with `refresh=None` they are looked at once in a run. Rows that have gone
+        through keep what they were given. `name` is what the table is called, otherwise the last part of its path.
+        """
+        return self.transform(tables.enrich(self.flow.tables, table, on, how, prefix, refresh, name))
