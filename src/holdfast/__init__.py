@@ -1,5 +1,7 @@
 """Holdfast keeps PySpark streams correct and alive through failures."""
 
+from typing import TYPE_CHECKING
+
 from holdfast.core.errors import (
     FencedError,
     FlowError,
@@ -30,6 +32,7 @@ from holdfast.flow.aggregates import (
 from holdfast.flow.collected import collect_list, collect_set, top_k
 from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
 from holdfast.flow.generate import generate
+from holdfast.flow.habits import unknown_function as _unknown_function
 from holdfast.flow.kafka import kafka, kafka_sink
 from holdfast.flow.lake import delta, delta_source, iceberg
 from holdfast.flow.own import Context, each_key
@@ -104,3 +107,9 @@ __all__ = [
     "upstream_backup",
     "variance",
 ]
+
+# A type checker would believe that every name exists.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise AttributeError(_unknown_function(name, __all__))

@@ -77,6 +77,11 @@ def build(home: Path, schema: str, name: str) -> hf.Flow:
     flow = hf.Flow("ways")
     rows = flow.source("rows", hf.files(str(home / "in"), schema=schema, max_files_per_epoch=1))
     aggregates = {"n": hf.count(), "s": hf.sum("v"), "lo": hf.min("v"), "d": hf.sum("d")}
+    aggregates |= {
+        "all": hf.collect_list("d", by="id"),
+        "top": hf.top_k("v", 2),
+        "p": hf.percentile("d", 0.9),
+    }
     unique = rows.dedup("id", time="ts", within="5 minutes").named("unique")
     windows = rows.group_by("k").window("ts", sliding=("7 minutes", "3 minutes"), late="5 minutes")
     sessions = rows.group_by("k").window("ts", session="2 minutes", late="5 minutes")

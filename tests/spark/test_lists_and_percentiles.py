@@ -15,9 +15,12 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 import holdfast as hf
-from batch import WAYS, assert_way, batch, last_per_key, source
+from batch import WAYS, assert_way, batch, ddl, last_per_key, read_sink, source, write_files
+from command import holdfast
+from event_time import events
 
 NAN = math.nan
 RANKS = [0.0, 0.25, 0.5, 0.99, 1.0]
@@ -168,3 +171,122 @@ def test_any_epochs_and_tasks_equal_a_batch(
     flow.run(home / "work", until_idle=True, spark=spark, tasks=tasks, hash_bits=bits)
     assert_way(home / "work", "lists", way)
     check(newest(spark, home / "out"), oracle(spark, table, ["k"]))
+
+
+# In windows and over everything, with a restart in the middle.
+KINDS = {
+    "total": ({}, None),
+    "tumbling": ({"tumbling": "20 minutes"}, "window(ts, '20 minutes')"),
+    "sliding": ({"sliding": ("30 minutes", "20 minutes")}, "window(ts, '30 minutes', '20 minutes')"),
+    "session": ({"session": "3 minutes"}, "session_window(ts, '3 minutes')"),
+}
+IN_WINDOWS = {
+    "p": hf.percentile("v + 60", RANKS),
+    "listed": hf.collect_list("k"),
+    "tops": hf.top_k("struct(v, k)", 2, by="id"),
+}
+
+
+def in_windows(home: Path, schema: pa.Schema) -> hf.Flow:
+    flow = hf.Flow("kinds")
+    files = hf.files(str(home / "in"), schema=ddl(schema), max_files_per_epoch=1)
+    rows = flow.source("rows", files)
+    for name, (window, _) in KINDS.items():
+        grouped = rows.group_by()
+        grouped = grouped.window("ts", late="10 minutes", **window) if window else grouped
+        grouped.agg(**IN_WINDOWS).named(name).to(hf.parquet(str(home / name)))
+    return flow
+
+
+def test_windows_sessions_and_totals_equal_a_batch_across_a_restart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = events(3, 90, disorder_us=600_000_000)
+    files = [table.slice(start, 30) for start in (0, 30, 60)]
+    write_files(tmp_path / "in", [files[0], files[0].slice(0, 0), files[1]])
+    in_windows(tmp_path, table.schema).run(tmp_path / "work", until_idle=True, spark=spark, tasks=2)
+    write_files(tmp_path / "in", files[2:], first=3)
+    in_windows(tmp_path, table.schema).run(tmp_path / "work", drain=True, spark=spark, tasks=3)
+    sql = {name: aggregate.sql() for name, aggregate in IN_WINDOWS.items()} | {"v": "collect_list(v + 60)"}
+    for name, (_, window) in KINDS.items():
+        rows = spark.createDataFrame(table).groupBy(*([] if window is None else [f.expr(window).alias("w")]))
+        exact = rows.agg(*(f.expr(text).alias(column) for column, text in sql.items())).collect()
+        found = read_sink(tmp_path / name).to_pylist()
+        found = sorted(found, key=lambda row: row["epoch"])[-1:] if window is None else found
+        expected = {row["w"]["start"].timestamp() if window is not None else None: row for row in exact}
+        assert len(found) == len(expected)
+        for row in found:
+            true = expected[row["window_start"].timestamp() if window is not None else None]
+            assert row["listed"] == true["listed"]
+            assert row["tops"] == [one.asDict() for one in true["tops"]]
+            check_percentiles(row["p"], true["p"], true["v"], RANKS)
+    (shown,) = holdfast("state", "total", "--work-dir", tmp_path / "work", "--json").json["rows"]
+    total = sorted(read_sink(tmp_path / "total").to_pylist(), key=lambda row: row["epoch"])[-1]
+    assert (shown["p"], shown["listed"]) == (total["p"], total["listed"])
+
+
+def run(spark: SparkSession, home: Path, **aggregates: hf.Aggregate) -> list[dict[str, Any]]:
+    """Three epochs of one row each, for one key."""
+    columns = {"k": [1, 1, 1], "v": [1, 2, 30], "m": [[("a", 1)]] * 3, "ts": [_START] * 3}
+    kinds = {"m": pa.map_(pa.string(), pa.int64()), "ts": pa.timestamp("us", "UTC")}
+    table = pa.table({name: pa.array(values, kinds.get(name)) for name, values in columns.items()})
+    flow = hf.Flow("bounded")
+    grouped = flow.source("rows", hf.rows(table, per_epoch=1)).group_by("k")
+    grouped.agg(**aggregates).named("lists").to(hf.parquet(str(home / "out")))
+    flow.run(home / "work", until_idle=True, spark=spark, tasks=2)
+    return read_sink(home / "out").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("stops", "goes_on", "told", "value"),
+    [
+        (hf.collect_list("v", max=2), hf.collect_list("v", max=3), "collects more than 2 values", [1, 2, 30]),
+        (hf.percentile("v", 0.5, max=2), hf.percentile("v", 0.5, max=3), "more than 2 buckets", 2.015625),
+    ],
+    ids=["collect_list", "percentile"],
+)
+def test_a_key_beyond_the_bound_stops_the_flow_until_it_may_have_more(
+    spark: SparkSession, tmp_path: Path, stops: hf.Aggregate, goes_on: hf.Aggregate, told: str, value: object
+) -> None:
+    with pytest.raises(hf.InputError, match=f"aggregate 'd' .*{told}") as caught:
+        run(spark, tmp_path, d=stops)
+    assert (caught.value.stage, caught.value.epoch, caught.value.heals) == ("lists", 2, False)
+    assert "larger max=" in str(caught.value)
+    assert run(spark, tmp_path, d=goes_on)[-1]["d"] == value
+
+
+def test_another_k_order_rank_or_error_is_another_aggregate(spark: SparkSession, tmp_path: Path) -> None:
+    as_it_was = {"t": hf.top_k("v", 2), "l": hf.collect_list("v", by="ts"), "p": hf.percentile("v", 0.5)}
+    run(spark, tmp_path, **as_it_was)
+    for edit, told in {
+        "t": (hf.top_k("v", 3), r"aggregate t: max_by\(v, v, 2\) -> max_by\(v, v, 3\)"),
+        "l": (hf.collect_list("v"), r"collect_list\(v, by ts\) -> collect_list\(v\)"),
+        "p": (hf.percentile("v", 0.5, error=0.02), r"error 0\.01\) -> percentile\(v, 0\.5, error 0\.02\)"),
+    }.items():
+        with pytest.raises(hf.StateSchemaError, match=told[1]):
+            run(spark, tmp_path, **{**as_it_was, edit: told[0]})
+    last = run(spark, tmp_path, **{**as_it_was, "l": hf.collect_list("v", by="ts", max=50)})[-1]
+    assert (last["t"], last["l"]) == ([30, 2], [1, 2, 30])
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "told"),
+    [
+        (hf.collect_list("m"), r"'m' in order.* a map.*map_entries"),
+        (hf.collect_list("v", by="m"), r"'m' in order.* a map"),
+        (hf.collect_list("null"), r"'null' in order.* a void.*cast\(null"),
+        (hf.top_k("string(v) collate UNICODE_CI", 2), r"string with a collation.*collation_key"),
+        (hf.collect_list("v", by="max(v)"), "looks at several rows"),
+        (hf.percentile("ts", 0.5), r"unix_micros\(t\)|cannot be computed"),
+        (hf.percentile("string(v)", 0.5), r"is of type string, not of a number.*cast\(x as double\)"),
+        (hf.percentile("k > 1", 0.5), "not of a number|cannot be computed"),
+    ],
+    ids=lambda value: value.text() if isinstance(value, hf.Aggregate) else "",
+)
+def test_types_without_an_order_or_a_number_are_refused_when_the_flow_is_bound(
+    spark: SparkSession, tmp_path: Path, aggregate: hf.Aggregate, told: str
+) -> None:
+    with pytest.raises(hf.PlanError, match=told) as caught:
+        run(spark, tmp_path, d=aggregate)
+    assert (caught.value.stage, caught.value.operation) == ("lists", "bind")
+    assert not (tmp_path / "out").exists()

@@ -38,6 +38,9 @@ AGGREGATES = {
     "head": hf.first("v", by="id"),
     "tail": hf.last("v", by="id"),
     "different": hf.count_distinct("v"),
+    "listed": hf.collect_list("v", by="id"),
+    "values": hf.collect_set("v"),
+    "newest": hf.top_k("v", 3, by="id"),
     "ids": hf.approx_distinct("id"),
 }
 EXACT = {name: a.sql() for name, a in AGGREGATES.items() if name != "ids"}

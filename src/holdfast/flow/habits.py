@@ -48,6 +48,47 @@ INSTEAD = {
     "writeTo": ".to(hf.table(...)), .to(hf.iceberg(...)) or another sink",
 }
 
+# By the name of a function of pyspark.sql.functions: what to say instead.
+FUNCTIONS_INSTEAD = {
+    "approxCountDistinct": "hf.approx_distinct(x)",
+    "approx_count_distinct": "hf.approx_distinct(x)",
+    "approx_percentile": "hf.percentile(x, p, error=0.01)",
+    "array_agg": "hf.collect_list(x), or hf.collect_list(x, by=t) in the order of t",
+    "bool_and": 'hf.min("condition")',
+    "bool_or": 'hf.max("condition")',
+    "col": 'text: expressions are Spark SQL, as in hf.sum("amount * qty")',
+    "countDistinct": "hf.count_distinct(x, ...)",
+    "count_if": 'hf.count("case when condition then 1 end")',
+    "every": 'hf.min("condition")',
+    "expr": 'text: expressions are Spark SQL, as in hf.sum("amount * qty")',
+    "first_value": "hf.first(x, by=t)",
+    "last_value": "hf.last(x, by=t)",
+    "listagg": 'hf.collect_list(x, by=t), then with_column("text", "array_join(items, \',\')")',
+    "lit": 'text: expressions are Spark SQL, as in with_column("one", "1")',
+    "max_by": "hf.last(x, by=t), or hf.top_k(x, k, by=t) for several",
+    "mean": "hf.avg(x)",
+    "median": "hf.percentile(x, 0.5)",
+    "min_by": "hf.first(x, by=t), or hf.top_k(x, k, by=t, smallest=True) for several",
+    "percentile_approx": "hf.percentile(x, p, error=0.01)",
+    "some": 'hf.max("condition")',
+    "std": "hf.stddev(x)",
+    "stddev_samp": "hf.stddev(x)",
+    "string_agg": 'hf.collect_list(x, by=t), then with_column("text", "array_join(items, \',\')")',
+    "sum_distinct": "dedup(...) before it, then hf.sum(x)",
+    "var_samp": "hf.variance(x)",
+    "window": '.group_by(...).window("ts", tumbling="10 minutes")',
+    "session_window": '.group_by(...).window("ts", session="10 minutes")',
+}
+
+
+def unknown_function(name: str, known: Iterable[str]) -> str:
+    """What is said to a person who asks the package for something that it does not have."""
+    said = f"module 'holdfast' has no attribute {name!r}"
+    if name in FUNCTIONS_INSTEAD:
+        return f"{said}; here it is {FUNCTIONS_INSTEAD[name]}"
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"{said}; did you mean {near[0]!r}?" if near else said
+
 
 def unknown_method(name: str, known: Iterable[str]) -> str:
     """What is said to a person who asks a stream for something that it does not have."""

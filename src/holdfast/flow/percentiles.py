@@ -59,8 +59,7 @@ def percentile(
     >>> percentile("ms", [0.5, 0.99]).text()
     'percentile(ms, [0.5, 0.99], error 0.01)'
     """
-    several = isinstance(p, Iterable) and not isinstance(p, str)
-    ranks = tuple(p) if isinstance(p, Iterable) and several else (p,)
+    ranks = _listed(p)
     wrong = [rank for rank in ranks if not _is_number(rank) or not 0 <= rank <= 1]
     if wrong or not ranks:
         raise PlanError(
@@ -79,7 +78,12 @@ def percentile(
             f"max={max!r} of percentile is not a number of buckets of at least 1", operation="describe"
         )
     floats = tuple(float(rank) for rank in ranks)
-    return Percentile("percentile", expression, None, floats, not several, float(error), max)
+    single = not isinstance(p, Iterable)
+    return Percentile("percentile", expression, None, floats, single, float(error), max)
+
+
+def _listed(p: float | Sequence[float]) -> tuple[float, ...]:
+    return tuple(p) if isinstance(p, Iterable) else (p,)
 
 
 def _is_number(value: object) -> bool:

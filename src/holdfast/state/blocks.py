@@ -77,12 +77,12 @@ class _Part:
     bits: int
     over: int = 0
 
-    def check_rows(self, blocks: Blocks, rows: Ints) -> None:
+    def check_ranges(self, blocks: Blocks, starts: Ints, stops: Ints) -> None:
         def places() -> tuple[Ints, Ints]:
-            first = self.start + (rows * self.bits >> 3)
-            return first, self.start + (((rows + 1 + self.over) * self.bits - 1) >> 3)
+            first = self.start + (starts * self.bits >> 3)
+            return first, self.start + (((stops + self.over) * self.bits - 1) >> 3)
 
-        blocks.check_rows(self.start, self.stop, len(rows), places)
+        blocks.check_rows(self.start, self.stop, len(starts), places)
 
     def check_slice(self, blocks: Blocks, start: int, stop: int) -> None:
         end = self.start + (((stop + self.over) * self.bits + 7) >> 3)
@@ -98,7 +98,9 @@ class CheckedColumn:
             return
         kind, buffers = column.type, column.buffers()
         self._ends: tuple[Ints, int, int] | None = None  # where the bytes of strings end, and where they lie
+        self._items: tuple[Ints, CheckedColumn] | None = None  # where the items of lists end, and the items
         self._parts: list[_Part] = []
+        self._fields: list[CheckedColumn] = []
         self._others: list[tuple[int, int]] = []
         if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
             self._add(buffers[0], 1)
@@ -106,29 +108,42 @@ class CheckedColumn:
         elif wide := _end_bits(kind):
             self._add(buffers[0], 1)
             self._add(buffers[1], wide, over=1)
-            ends = np.frombuffer(buffers[1], f"<i{wide // 8}")
-            if buffers[2]:
+            ends = np.frombuffer(buffers[1] or bytes(wide // 8), f"<i{wide // 8}")
+            if pa.types.is_large_list(kind):
+                self._items = ends, CheckedColumn(column.values, blocks)
+            elif buffers[2]:
                 self._ends = ends, buffers[2].address - blocks.base, buffers[2].size
+        elif pa.types.is_struct(kind):
+            self._add(buffers[0], 1)
+            self._fields = [CheckedColumn(column.field(i), blocks) for i in range(kind.num_fields)]
         else:
             self._others = [_place(buffer, blocks.base) for buffer in buffers if buffer]
 
     def check_rows(self, rows: Ints) -> None:
         """Before these rows are read."""
+        self.check_ranges(rows, rows + 1)
+
+    def check_ranges(self, starts: Ints, stops: Ints) -> None:
+        """Before rows of many ranges are read, each from its start to its stop and none of them empty."""
         blocks = self._blocks
-        if blocks is None or not rows.size:
+        if blocks is None or not starts.size:
             return
         for part in self._parts:
-            part.check_rows(blocks, rows)
+            part.check_ranges(blocks, starts, stops)
+        for column in self._fields:
+            column.check_ranges(starts, stops)
         self._check_others(blocks)
+        if self._items is not None:
+            ends, items = self._items
+            items.check_ranges(*_filled(ends, starts, stops))
         if self._ends is not None:
             ends, at, length = self._ends
 
             def places() -> tuple[Ints, Ints]:
-                first, last = ends[rows].astype(np.int64), ends[rows + 1].astype(np.int64)
-                filled = first < last
-                return at + first[filled], at + last[filled] - 1
+                first, last = _filled(ends, starts, stops)
+                return at + first, at + last - 1
 
-            blocks.check_rows(at, at + length, len(rows), places)
+            blocks.check_rows(at, at + length, len(starts), places)
 
     def check_slice(self, start: int, stop: int) -> None:
         """Before rows from `start` to `stop` are read."""
@@ -137,13 +152,18 @@ class CheckedColumn:
             return
         for part in self._parts:
             part.check_slice(blocks, start, stop)
+        for column in self._fields:
+            column.check_slice(start, stop)
         self._check_others(blocks)
+        if self._items is not None:
+            ends, items = self._items
+            items.check_slice(int(ends[start]), int(ends[stop]))
         if self._ends is not None:
             ends, at, _ = self._ends
             blocks.check(at + int(ends[start]), at + int(ends[stop]))
 
     def _check_others(self, blocks: Blocks) -> None:
-        """Columns of nested types are checked whole."""
+        """Columns of other types, such as maps, are checked whole."""
         for start, stop in self._others:
             blocks.check(start, stop)
 
@@ -174,7 +194,15 @@ def check_slice(columns: Sequence[CheckedColumn], start: int, stop: int) -> None
 def _end_bits(kind: pa.DataType) -> int:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return 32
-    return 64 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 0
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
+    return 64 if wide else 0
+
+
+def _filled(ends: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+    """Ranges of rows as ranges of what is in them; where there is nothing in them they are left out."""
+    first, last = ends[starts].astype(np.int64), ends[stops].astype(np.int64)
+    filled = first < last
+    return first[filled], last[filled]
 
 
 def _place(buffer: pa.Buffer, base: int) -> tuple[int, int]:

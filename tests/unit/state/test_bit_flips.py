@@ -34,6 +34,7 @@ MIXED = StateSchema(
             ("money", pa.decimal128(21, 2)),
             ("text", pa.string()),
             ("many", pa.list_(pa.int32())),
+            ("items", pa.large_list(pa.struct([("t", pa.float64()), ("x", pa.large_string())]))),
         ]
     ),
 )
@@ -66,6 +67,10 @@ def mixed(keys: range, epoch: int) -> pa.Table:
             pa.array([None if k % 11 == 0 else k for k in keys]).cast(pa.decimal128(21, 2)),
             pa.array([f"text {epoch} of {k}" for k in keys]),
             pa.array([[k, epoch] if k % 2 else None for k in keys], pa.list_(pa.int32())),
+            pa.array(
+                [[{"t": k / 2, "x": f"item {i}"} for i in range(k % 4)] if k % 9 else None for k in keys],
+                MIXED.values.field("items").type,
+            ),
         ],
         schema=MIXED.changes,
     ).slice(0, count)
@@ -207,6 +212,28 @@ def test_a_lookup_checks_the_blocks_that_it_reads_and_each_once(
     run.hashes(0, run.info.rows)
     run.check_slice(0, run.info.rows)
     assert len(seen) == len(set(seen))
+
+
+def test_a_lookup_of_lists_checks_the_items_of_the_rows_that_it_reads(work: Path) -> None:
+    kind = MIXED.values.field("items").type
+    schema = StateSchema(pa.schema([("at", pa.int64())]), pa.schema([("items", kind)]))
+    keys = range(400)
+    items = [[{"t": 1.0, "x": "x" * 40}] * (0 if k % 3 == 0 else 3) for k in keys]
+    columns = [np.zeros(400, np.int64), hash_of(keys), np.ones(400, np.bool_), np.array(keys)]
+    table = pa.table([*map(pa.array, columns), pa.array(items, kind)], schema=schema.changes)
+    (info,) = write_layer(work, "lists", table, schema, ALL)
+    run = open_run(work, info)
+    assert run.blocks is not None
+    opened = int(np.count_nonzero(run.blocks._checked))
+    run.check_values(np.array([3, 4, 5]))
+    assert 0 < int(np.count_nonzero(run.blocks._checked)) - opened < 12
+    (work / info.path).write_bytes(bytes((work / info.path).read_bytes()))
+    forget_open_runs()
+    last = bytearray((work / info.path).read_bytes())
+    last[run.values[0].values.field("x").buffers()[2].address - run.blocks.base + 40] ^= 1
+    (work / info.path).write_bytes(last)
+    with pytest.raises(LostFileError):
+        open_run(work, info).check_slice(0, 400)
 
 
 def test_a_run_of_an_older_holdfast_is_read_as_before(work: Path) -> None:

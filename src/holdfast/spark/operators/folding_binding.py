@@ -109,5 +109,9 @@ def _bind_one(stage: str, df: DataFrame, name: str, aggregate: Aggregate, ansi: 
     result = t.StructField(name, whole.fields[0].dataType, True)
     sql = partials(aggregate, isinstance(result.dataType, t.DecimalType))
     types = arrow_schema(stage, _typed(stage, df, name, sql)).types
-    bound = accumulator(name, aggregate, types, arrow_schema(stage, whole).types[0], ansi)
+    try:
+        bound = accumulator(name, aggregate, types, arrow_schema(stage, whole).types[0], ansi)
+    except PlanError as error:
+        error.at(stage=stage)
+        raise
     return BoundAggregate(tuple(sql), bound, result, aggregate.function, aggregate.expression, aggregate.by)

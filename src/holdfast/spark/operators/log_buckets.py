@@ -122,7 +122,7 @@ class Sketches:
                 value[np.searchsorted(through[1:], before + at.astype(np.int64), side="right")]
                 for at in (lower, upper)
             )
-            with np.errstate(invalid="ignore"):
-                between = (upper - position) * low + (position - lower) * high
+            with np.errstate(invalid="ignore", over="ignore"):
+                between = low + (position - lower) * (high - low)
             found[:, column] = np.where((lower == upper) | (low == high), low, between)
         return found, after == before
