@@ -124,7 +124,7 @@ def test_the_event_time_flow_runs_as_written(tmp_path: Path, execute: Callable[[
 def test_the_flows_of_the_sources_page_run_as_written(
     tmp_path: Path, execute: Callable[[str, str], None]
 ) -> None:
-    payments, demo = blocks(ROOT / "docs" / "SOURCES.md", "python")
+    payments, _, demo = blocks(ROOT / "docs" / "SOURCES.md", "python")
     (tmp_path / "in").mkdir()
     lines = [
         "id,account,amount,at",

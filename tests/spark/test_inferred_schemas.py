@@ -22,7 +22,9 @@ from holdfast.ledger import schema, source_schemas
 from holdfast.ledger.ledger import reading
 from holdfast.ledger.source_schemas import SCHEMA_CHANGED, SCHEMA_INFERRED
 from holdfast.runtime.checking import columns_by_stage
+from pages import blocks
 
+ROOT = Path(__file__).resolve().parents[2]
 INFERRED = "user string, qty bigint, at timestamp"
 
 
@@ -136,6 +138,19 @@ def test_the_command_checks_a_flow_on_a_spark_of_its_own(tmp_path: Path) -> None
         "inferred now from 1 file; the first run writes it down",
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["flow_file.py", "in"]
+
+
+def test_the_flow_without_a_schema_of_the_page_runs_as_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "a", [1, 2, 3])
+    _, block, _ = blocks(ROOT / "docs" / "SOURCES.md", "python")
+    names: dict[str, hf.Flow] = {}
+    exec(block, names)
+    names["flow"].run("work/", until_idle=True, spark=spark)
+    rows = last_per_key(spark, tmp_path / "totals", ["user"]).collect()
+    assert {row["user"]: (row["n"], row["qty"]) for row in rows} == {"u0": (1, 2), "u1": (2, 4)}
 
 
 def test_explain_shows_the_schema_that_a_run_has_written_down(spark: SparkSession, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ docs/SNAPSHOTS.md
   sh      tests/ha/test_docs.py::test_the_worked_example_of_snapshots_runs_as_written
 docs/SOURCES.md
   python  tests/ha/test_docs.py::test_the_flows_of_the_sources_page_run_as_written
+  python  tests/spark/test_inferred_schemas.py::test_the_flow_without_a_schema_of_the_page_runs_as_written
   python  tests/ha/test_docs.py::test_the_flows_of_the_sources_page_run_as_written
 docs/STREAMS.md
   python  tests/edges/test_read_stream.py::test_the_flow_of_the_streams_page_runs_as_written

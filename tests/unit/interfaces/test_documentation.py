@@ -79,7 +79,7 @@ import holdfast as hf
 
 flow = hf.Flow("f")
 one = flow.source("one", hf.files("in/", schema="k long, at timestamp"))
-two = flow.source("two", hf.rows([{"k": 1}]))
+two = flow.source("two", hf.rows([{"k": 1, "at": None}]))
 one.union(two).dedup("k", time="at", within="1 hour").group_by("k").window("at", tumbling="1 hour").agg(
     n=hf.count()
 ).to(hf.parquet("out/"))
