@@ -153,6 +153,9 @@ class _Following:
                 self.need(stage, "rename", [old for old, _ in names], there)
                 new = {old.lower(): name for old, name in names}
                 return there and tuple(new.get(name.lower(), name) for name in there)
+            case verbs.Enrich(on=on):
+                self.need(stage, "enrich", [mine for mine, _ in on], there)
+                return None
             case _:
                 return None
 
@@ -164,8 +167,7 @@ class _Following:
             case nodes.RunningAggregate() | nodes.WindowAggregate():
                 self.need(stage, "group_by", operator.keys, there)
                 for name, aggregate in operator.aggregates:
-                    texts = [aggregate.expression, *([aggregate.by] if aggregate.by else [])]
-                    self.need(stage, f"agg({name}=...)", _plain(texts), there)
+                    self.need(stage, f"agg({name}=...)", _plain(aggregate.written), there)
                 window = (WINDOW_START, WINDOW_END) if isinstance(operator, nodes.WindowAggregate) else ()
                 return (*operator.keys, *window, *(name for name, _ in operator.aggregates))
             case nodes.Dedup(ids=ids):
