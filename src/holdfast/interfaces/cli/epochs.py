@@ -65,9 +65,14 @@ def _table(found: list[Json]) -> Table:
             epoch["watermark"] or "",
             epoch["digest"],
             " ".join(f"{name}[{start}:{stop}]" for name, (start, stop) in epoch["inputs"].items()),
-            aside(epoch["aside"]),
+            aside({**epoch["aside"], **_given_up(epoch)}),
         )
     return shown
+
+
+def _given_up(epoch: Json) -> dict[str, int]:
+    """What a stage with `gap()` gave up when its worker was lost."""
+    return {"skipped": epoch["rows_skipped"], "rows_of_state_lost": epoch["state_rows_lost"]}
 
 
 def _ports(rows: Json) -> str:
