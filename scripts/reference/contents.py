@@ -59,7 +59,7 @@ def aliases(name: str) -> list[str]:
     if owner not in CLASSES:
         return []
     cls = CLASSES[owner]
-    same = [other for other in vars(cls) if getattr(cls, other) is getattr(cls, attribute)]
+    same = [other for other in dir(cls) if getattr(cls, other) is getattr(cls, attribute)]
     return [f"{owner}.{other}" for other in same if other != attribute]
 
 
@@ -266,6 +266,7 @@ SECTIONS = (
             "hf.FlowError": None,
             "hf.PlanError": None,
             "hf.FlowImportError": None,
+            "hf.CodeError": None,
             "hf.InputError": None,
             "hf.StateSchemaError": None,
             "hf.FencedError": None,

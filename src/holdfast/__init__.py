@@ -1,6 +1,7 @@
 """Holdfast keeps PySpark streams correct and alive through failures."""
 
 from holdfast.core.errors import (
+    CodeError,
     FencedError,
     FlowError,
     FlowImportError,
@@ -27,7 +28,7 @@ from holdfast.flow.aggregates import (
     sum,
     variance,
 )
-from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
+from holdfast.flow.endpoints import discard, files, foreach, parquet, rows
 from holdfast.flow.generate import generate
 from holdfast.flow.kafka import kafka, kafka_sink
 from holdfast.flow.lake import delta, delta_source, iceberg
@@ -43,11 +44,13 @@ from holdfast.flow.policies import (
     upstream_backup,
 )
 from holdfast.flow.streams import read_stream
+from holdfast.flow.table import table
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.register import forget_reader, register
 
 __all__ = [
     "Aggregate",
+    "CodeError",
     "Context",
     "FencedError",
     "Flow",

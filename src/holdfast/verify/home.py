@@ -11,16 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.endpoints import (
-    FilesSource,
-    ParquetSink,
-    SinkDescription,
-    SourceDescription,
-    TableSink,
-)
+from holdfast.flow.endpoints import FilesSource, ParquetSink, SinkDescription, SourceDescription
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.streams import StreamSource
+from holdfast.flow.table import TableSink
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import LATE, QUARANTINE, port_of
+from holdfast.flow.ports import LATE, QUARANTINE, port_of
 from holdfast.protocols.watermark import Timing
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, sent
 from holdfast.spark.operators.contract import Changes, Direct, Shape, Times
