@@ -7,7 +7,7 @@ machine after it, and the ledger, which says who was replaced and why.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.ledger import groups
@@ -29,6 +29,7 @@ class Walk:
 
     home: Path
     page: Path
+    flow: str | None = None  # of several that a chapter runs
 
     @classmethod
     def begin(cls, home: Path, chapter: str) -> Walk:
@@ -48,8 +49,14 @@ class Walk:
         """What a block of commands says."""
         return shell(self.home, command)
 
+    def of(self, flow: str) -> Walk:
+        """The same walk, as far as one of its flows is concerned."""
+        return replace(self, flow=flow)
+
     @property
     def work(self) -> Path:
+        if self.flow is not None:
+            return self.home / "work" / self.flow
         (found,) = (path for path in (self.home / "work").iterdir() if is_work_directory(path))
         return found
 

@@ -271,6 +271,7 @@ SECTIONS = (
             "hf.FlowError": None,
             "hf.PlanError": None,
             "hf.FlowImportError": None,
+            "hf.CodeError": None,
             "hf.InputError": None,
             "hf.StateSchemaError": None,
             "hf.FencedError": None,

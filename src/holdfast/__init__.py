@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import (
+    CodeError,
     FencedError,
     FlowError,
     FlowImportError,
@@ -30,7 +31,7 @@ from holdfast.flow.aggregates import (
     variance,
 )
 from holdfast.flow.collected import collect_list, collect_set, top_k
-from holdfast.flow.endpoints import discard, files, foreach, parquet, rows, table
+from holdfast.flow.endpoints import discard, files, foreach, parquet, rows
 from holdfast.flow.generate import generate
 from holdfast.flow.habits import unknown_function as _unknown_function
 from holdfast.flow.kafka import kafka, kafka_sink
@@ -48,11 +49,13 @@ from holdfast.flow.policies import (
     upstream_backup,
 )
 from holdfast.flow.streams import read_stream
+from holdfast.flow.table import table
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.register import forget_reader, register
 
 __all__ = [
     "Aggregate",
+    "CodeError",
     "Context",
     "FencedError",
     "Flow",

@@ -295,7 +295,12 @@ def test_the_worked_example_of_snapshots_runs_as_written(tmp_path: Path) -> None
     (tmp_path / "shop.py").write_text(blocks(page, "python")[0])
     created, restored = (shell(tmp_path, block) for block in blocks(page, "sh"))
     assert "(before-upgrade) is complete after" in created
-    assert "needed by: the flow: a failure returns to it, and whoever asked for it" in created
+    first = re.search(r"newest epoch (\d+)", created)
+    captured = re.search(r"stage totals: up to epoch (\d+)", created)
+    assert first, "it was captured before the first epoch"
+    assert captured, created
+    assert int(captured[1]) >= int(first[1])
+    assert re.search(r"needed by: .*whoever asked for it", created)
     assert "flow shop would return to snapshot" in restored
     assert "name another target for it before the flow runs again" in restored
     assert "(before-upgrade), which was done, is forgotten." in restored

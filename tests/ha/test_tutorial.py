@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import runpy
 import sqlite3
 from collections import Counter
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from holdfast.sources.generated_rows import BLOCK_ROWS, Columns
-from walk import Walk
+from walk import TUTORIAL, Walk
 
 MINUTE = timedelta(minutes=1)
 
@@ -82,6 +83,56 @@ def test_event_time_runs_as_written(walk: Callable[[str], Walk]) -> None:
     assert sorted(minutes.values()) == [3, 3]
     shown = [f"minute {at:%Y-%m-%d %H:%M:%S.%f} home {number}" for at, number in sorted(minutes.items())]
     assert said.splitlines()[-3:] == [*shown, "late c-0 2026-05-04 12:00:30.000000"]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("policy", ["gap", "default", "hot"])
+def test_policies_differ_as_written(walk: Callable[[str], Walk], policy: str) -> None:
+    """Under `gap` as many rows are missing as are said to be skipped; under the others none is missing or there twice."""
+    chapter = walk("03-choosing-a-policy.md").of(policy)
+    (typed,) = (command for command in chapter.commands if f"POLICY={policy} " in command)
+    said = chapter.type(typed)
+    assert chapter.replaced(said) in (chapter.home / f"{policy}.log").read_text()
+    assert bool(re.search(r"^main .* hot standby ", said, re.MULTILINE)) == (policy == "hot")
+    sent, missing, skipped, lost, twice = told_by_report(said)
+    assert sent == 12_500
+    assert (missing, twice) == payments_of(chapter.home, policy)
+    if policy == "gap":
+        assert missing == skipped > 0
+        assert lost == sent - skipped, "an id that was seen before the kill is one row of state"
+        assert twice == 500
+        assert f"skipped: stage once: {skipped} rows unread, {lost} rows of state" in said
+    else:
+        assert (missing, skipped, lost, twice) == (0, 0, 0, 0)
+
+
+def test_the_chapter_on_policies_recommends_what_the_page_on_recovery_does() -> None:
+    def recommended(page: Path, heading: str, column: int) -> list[str]:
+        text = page.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+        rows = [line.split("|")[column].strip() for line in text.splitlines() if line.startswith("| ")]
+        return sorted(re.findall(r"`(\w+\(.*?\))`", " ".join(rows)))
+
+    chapter = recommended(TUTORIAL / "03-choosing-a-policy.md", "Which policy when", 2)
+    assert chapter == recommended(TUTORIAL.parent / "RECOVERY.md", "Which one", 1)
+
+
+def told_by_report(said: str) -> list[int]:
+    """The numbers of the chapter's last report: sent, missing, skipped, lost, twice."""
+    report = said[said.rindex(" payments were sent") - len("12500") :]
+    *rows, pause, end = report.splitlines()
+    assert re.fullmatch(r"nothing was committed for \d+\.\d s", pause)
+    assert end == "all is through"
+    return [int(number) for number in re.findall(r"\d+", " ".join(rows))]
+
+
+def payments_of(home: Path, policy: str) -> tuple[int, int]:
+    """Of the payments in the files, how many the table lacks, and how many it has twice."""
+    files = (home / "in" / policy).glob("*.csv")
+    sent = Counter(row["id"] for file in files for row in csv.DictReader(file.open()))
+    with closing(sqlite3.connect(home / "payments.db")) as database:
+        found = Counter(id for (id,) in database.execute(f'select id from "{policy}"'))
+    assert found.keys() <= sent.keys()
+    return len(sent.keys() - found.keys()), sum(number - 1 for number in found.values())
 
 
 def generated(flow: Path) -> pa.Table:

@@ -138,6 +138,7 @@ def test_epochs_agree_with_what_was_fed(home: Path) -> None:
         {"out": 3},
     )
     assert (first["aside"], second["aside"]) == ({"duplicates": 1}, {"no_time": 1})
+    assert (first["rows_skipped"], first["state_rows_lost"]) == (0, 0)
     assert (second["rows_out"], second["state_rows"]) == ({"out": 3, "late": 1}, 6)
     assert second["watermark"] == "1969-12-31T23:01:10Z"
     assert (first["attempts"], second["attempts"]) == (1, 1)

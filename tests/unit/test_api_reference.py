@@ -21,7 +21,7 @@ DOCS = ROOT / "docs"
 PAGE = (DOCS / "API.md").read_text()
 
 # Names in annotations that need no explanation: Python's own.
-PYTHONS = {"Any", "Callable", "False", "Iterable", "Iterator", "Literal", "Mapping", "None", "Path", "Sequence", "Set", "True"}  # fmt: skip
+PYTHONS = {"Any", "Callable", "False", "Iterable", "Iterator", "Literal", "Mapping", "None", "Path", "Self", "Sequence", "Set", "True"}  # fmt: skip
 
 
 def undocumented() -> list[str]:

@@ -24,7 +24,7 @@ LANGUAGES = {"python", "sh", "sql", TEXT}
 # Pages with tests of their own.
 ELSEWHERE = {
     "docs/API.md": "tests/unit/test_api_reference.py",
-    "docs/tutorial": "walked by tests/ha/test_tutorial.py",
+    "docs/tutorial": "walked by tests/ha/test_tutorial.py, and with servers by tests/edges/test_tutorial_kafka.py",
 }
 
 HERE = "tests/unit/test_code_blocks.py"
@@ -165,6 +165,16 @@ def test_every_page_example_and_test_of_the_table_is_there() -> None:
     assert set(executed()) <= {*all_pages(), *examples()}
     wrong = [wrong_test(test, name) for name, rows in executed().items() for _, test in rows]
     assert [why for why in wrong if why] == []
+
+
+def test_every_chapter_of_the_tutorial_is_walked() -> None:
+    walks = "".join(
+        (ROOT / file).read_text() for file in re.findall(r"tests\S+\.py", ELSEWHERE["docs/tutorial"])
+    )
+    chapters = sorted(path.name for path in (ROOT / "docs" / "tutorial").glob("*.md"))
+    assert [name for name in chapters if f'"{name}"' not in walks] == []
+    for name in chapters:
+        assert set(languages((ROOT / "docs" / "tutorial" / name).read_text())) <= {"python", "sh", TEXT}
 
 
 def test_what_is_not_listed_not_marked_or_not_there_is_told() -> None:

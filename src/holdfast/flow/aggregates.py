@@ -113,7 +113,7 @@ def last(expression: str, *, by: str) -> Aggregate:
 
 
 def approx_distinct(expression: str) -> Aggregate:
-    """About how many different non-null values there are: HyperLogLog with 512 registers.
+    """About how many different non-null values `expression` has: HyperLogLog with 512 registers.
 
     The standard error is 4.6%; a replay gives the same number.
     """
@@ -123,9 +123,13 @@ def approx_distinct(expression: str) -> Aggregate:
 def count_distinct(*columns: str, max: int = limits.DISTINCT_VALUES_MAX) -> Aggregate:
     """How many different values, or combinations of values, there are: Spark's `count(DISTINCT a, b)`.
 
-    Rows in which one of `columns` (each an SQL expression) is null do not count. The state keeps 128 bits of each value,
-    16 bytes, and is written again in every epoch that touches its key; a key with more than `max` different values
-    stops the flow. Where there may be many, use `approx_distinct`.
+    The state keeps 128 bits of each value, 16 bytes, and is written again in every epoch that touches its key. Where there
+    may be many, use `approx_distinct`.
+
+    - `columns`: SQL expressions. Rows in which one of them is null do not count.
+    - `max`: a key with more different values stops the flow.
+
+    Raises `hf.PlanError` if there is no column, or `max` is below 1.
 
     >>> count_distinct("user", "lower(page)").sql()
     'count(DISTINCT user, lower(page))'

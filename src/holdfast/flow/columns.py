@@ -13,17 +13,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import nodes, verbs
+from holdfast.flow import nodes, tables, verbs
 from holdfast.flow.ddl import columns_of
-from holdfast.flow.endpoints import FilesSource, RowsSource, SourceDescription, TableSink
-from holdfast.flow.flow import OUT, QUARANTINE
+from holdfast.flow.endpoints import FilesSource, RowsSource, SourceDescription
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.joins import SIDES
 from holdfast.flow.kafka import KafkaSource
 from holdfast.flow.nodes import Stateful, Transformation
+from holdfast.flow.ports import OUT, QUARANTINE
 from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read
 from holdfast.flow.streams import StreamSource
 from holdfast.flow.substreams import SUBSTREAM
+from holdfast.flow.table import TableSink
 from holdfast.flow.windows import WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class _Following:
                 self.need(stage, "rename", [old for old, _ in names], there)
                 new = {old.lower(): name for old, name in names}
                 return there and tuple(new.get(name.lower(), name) for name in there)
-            case verbs.Enrich(on=on):
+            case tables.Enrich(on=on):
                 self.need(stage, "enrich", [mine for mine, _ in on], there)
                 return None
             case _:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.core.duration import idle_us, spelled
@@ -16,6 +16,7 @@ from holdfast.flow.kafka import KafkaSink, KafkaSource
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.own_edges import OwnSink, OwnSource
 from holdfast.flow.streams import StreamSource
+from holdfast.flow.table import TableSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,26 +119,6 @@ class ParquetSink:
 
 
 @dataclass(frozen=True)
-class TableSink:
-    """A table of a database, upserted by key or appended to."""
-
-    url: str = field(repr=False)  # it may hold a password
-    table: str
-    key: tuple[str, ...] | None = None
-
-    @property
-    def facts(self) -> Json:
-        """What `explain` says of it; not the address, which may hold a password."""
-        return {
-            "kind": "table",
-            "table": self.table,
-            "key": list(self.key) if self.key else None,
-            "guarantee": "exactly_once",
-            "because": "the rows of an epoch and the record of it are one transaction",
-        }
-
-
-@dataclass(frozen=True)
 class ForeachSink:
     """A function that is called with the rows of each epoch."""
 
@@ -213,7 +194,7 @@ def files(
     separator: str = ",",
     multiline: bool = False,
 ) -> FilesSource:
-    """Read the files of a directory, each once: Parquet, JSON (an object a line) or CSV.
+    """Read the files of a directory, each once, in the order of their modification: Parquet, JSON or CSV.
 
     `schema` are the columns, as Spark DDL. Without it, the first run infers them from the Parquet files that are there,
     and writes them down in the work directory: every run from then on uses the same.
@@ -221,11 +202,22 @@ def files(
     Files must appear whole (write elsewhere, then rename); names that start with `.` or `_` are ignored. A
     file is never split between epochs.
 
-    What cannot be read stops the flow, and nothing is lost; with `on_error="quarantine"` malformed rows, and
-    files that cannot be read at all, are set aside and counted, and `.quarantine_to(sink)` keeps them.
+    - `path`: the directory.
+    - `schema`: the columns, as Spark SQL text, such as `"id string, amount decimal(10,2), ts timestamp"`.
+    - `format`: `"parquet"`, the default, `"json"` (an object a line) or `"csv"`.
+    - `on_error`: what cannot be read stops the flow and loses nothing with `"fail"`, the default. With `"quarantine"` malformed rows,
+      and files that cannot be read at all, are set aside and counted, and `stream.quarantine_to` keeps them.
+    - `max_files_per_epoch`, `max_rows_per_epoch`: the most that an epoch takes; by default what there is, within bounds of memory.
+    - `idle_after`: a source that had nothing new for so long no longer holds back the watermark of others beside it; by
+      default it always does.
+    - `header`, `separator`, `multiline`: of CSV: whether the first line names the columns (True), what stands between them (`","`), and
+      whether there are line breaks inside quotes (False).
 
-    A source that had nothing new for `idle_after` no longer holds back the watermark of others beside it.
-    `header`, `separator` and `multiline` (line breaks inside quotes) are for CSV.
+    Raises `hf.PlanError` if a choice is none of these, a bound is below 1, a duration cannot be read, options are for another
+    format, or `path` is no local directory.
+
+    >>> files("in/", schema="id string, ts timestamp", format="csv", max_files_per_epoch=10).format
+    'csv'
     """
     for name, bound in (
         ("max_files_per_epoch", max_files_per_epoch),
@@ -262,7 +254,14 @@ def rows(
     per_epoch: int | None = None,
     idle_after: str | None = None,
 ) -> RowsSource:
-    """Use rows in memory as a source: a list of dicts, or an Arrow table."""
+    """Use rows in memory as a source, for tests.
+
+    - `data`: a list of dicts, or an Arrow table.
+    - `per_epoch`: how many rows an epoch takes; all of them by default.
+    - `idle_after`: as for `hf.files`; None by default.
+
+    Raises `hf.PlanError` if there is no column, or a duration cannot be read.
+    """
     import pyarrow as pa
 
     table = data if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data))
@@ -276,57 +275,15 @@ def _spelled(duration_us: int | None) -> str | None:
 
 
 def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
-    """Write each epoch as `epoch=NNNNNNNN/`, or with `single_file` as `epoch-NNNNNNNN.parquet`."""
+    """Write each epoch as a directory of Parquet files, `epoch=NNNNNNNN/`, which appears in one rename.
+
+    - `path`: the directory that they appear in.
+    - `single_file`: write each epoch as one file instead, `epoch-NNNNNNNN.parquet`; False by default.
+
+    Raises `hf.PlanError` if `path` is no local directory, such as an address of an object store.
+    """
     path = local(path, "what hf.parquet writes", "Or write a table: hf.delta, hf.iceberg, hf.table.")
     return ParquetSink(path, single_file)
-
-
-def table(url: str, table: str, key: str | Sequence[str] | None = None) -> TableSink:
-    """Write into a table of a database: with `key` upsert by these columns, without it append.
-
-    `url` is SQLAlchemy's, such as `sqlite:///out.db` or `postgresql://user:password@host/database`, where the table
-    may be `schema.table`. The table is made if it is not there. Null is a key like any other.
-    """
-    _check_url(url)
-    if not table or "\0" in table or table.lower() == "holdfast_sinks":
-        raise PlanError(f"{table!r} cannot name a table", operation="table")
-    keys = (key,) if isinstance(key, str) else None if key is None else tuple(key)
-    if keys is not None and (not keys or len({name.lower() for name in keys}) != len(keys)):
-        raise PlanError(
-            f"key={list(keys)} is not a list of different columns",
-            operation="table",
-            hint="Name the columns by which rows replace each other, or leave key out to append.",
-        )
-    return TableSink(url, table, keys)
-
-
-_URLS = "Write it as sqlite:///out.db, or as postgresql://user:password@host/database."
-
-
-def _check_url(url: str) -> None:
-    import sqlalchemy as sa
-
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise PlanError("the url is not one that SQLAlchemy reads", operation="table", hint=_URLS) from error
-    shown = parsed.render_as_string(hide_password=True)
-    backend, database = parsed.get_backend_name(), parsed.database
-    if backend not in ("sqlite", "postgresql"):
-        raise PlanError(
-            f"{shown} is neither a SQLite nor a PostgreSQL database", operation="table", hint=_URLS
-        )
-    if backend == "postgresql" and not database:
-        raise PlanError(f"{shown} does not name a database", operation="table", hint=_URLS)
-    if backend == "sqlite" and (
-        database in (None, "", ":memory:") or str(database).startswith("file:") or parsed.query
-    ):
-        raise PlanError(
-            f"{shown} does not name a file",
-            operation="table",
-            hint="Write it as sqlite:///relative.db or sqlite:////absolute/path.db, without options: a database in "
-            "memory would be lost with the process.",
-        )
 
 
 def foreach(
@@ -335,11 +292,21 @@ def foreach(
     idempotent: bool = False,
     read: Callable[[], pa.Table | Sequence[Mapping[str, object]]] | None = None,
 ) -> ForeachSink:
-    """Call `fn(rows, epoch, token)` with the rows of each epoch, in the process that runs the flow.
+    """Call a function with the rows of each epoch, in the process that runs the flow.
 
     It is called at least once an epoch. After a crash or an error it may be called again for an epoch, with the
-    same token: `idempotent=True` declares that this has no second effect. Epochs without rows are passed over.
-    `read` gives back all rows that calls of `fn` have left; `holdfast verify` compares them.
+    same token. Epochs without rows are passed over.
+
+    - `fn`: `fn(rows, epoch, token)`, with an Arrow table, a number and a text.
+    - `idempotent`: True declares that a second call with the same token has no second effect; False by default, and then
+      the flow's guarantee must be `at_least_once`.
+    - `read`: gives back all rows that calls of `fn` have left, for `holdfast verify` to compare; None by default.
+
+    Raises `hf.PlanError` if `fn` or `read` is no function, or `fn` cannot be called so.
+
+    >>> def send(rows, epoch, token): ...
+    >>> foreach(send, idempotent=True).idempotent
+    True
     """
     if not callable(fn):
         raise PlanError(f"foreach needs a function, not {fn!r}", operation="foreach")

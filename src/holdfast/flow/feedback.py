@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.flow import FlowDescription, Stream, check_name
+from holdfast.flow.flow import FlowDescription, Stream
+from holdfast.flow.names import check_name
 from holdfast.flow.nodes import Feedback
 
 
@@ -16,7 +17,12 @@ class FeedbackStream(Stream):
     node: Feedback
 
     def close_with(self, stream: Stream) -> Stream:
-        """Say whose rows come back, and go on with that stream. Its columns must be those of the loop's schema."""
+        """Say whose rows come back, and go on with that stream.
+
+        - `stream`: of the same flow. Its columns must be those of the loop's schema, which is checked before the flow runs.
+
+        Raises `hf.PlanError` if it is of another flow, if nothing stands between it and the loop, or the loop is closed already.
+        """
         name, loops = self.node.name, self.flow.loops
         if not isinstance(stream, Stream) or stream.flow is not self.flow:
             raise PlanError(

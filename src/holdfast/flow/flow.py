@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
@@ -11,11 +10,12 @@ from holdfast.core.duration import microseconds
 from holdfast.core.errors import PlanError
 from holdfast.flow import nodes, verbs
 from holdfast.flow.door import dedup_at_the_door
-from holdfast.flow.endpoints import SinkDescription, SourceDescription, check_sink, check_source
+from holdfast.flow.endpoints import SinkDescription, SourceDescription, check_source
 from holdfast.flow.grouped import GroupedStream
 from holdfast.flow.habits import unknown_method
 from holdfast.flow.joining import Joining
-from holdfast.flow.joins import SIDES
+from holdfast.flow.names import check_name
+from holdfast.flow.on_stage import OnStage
 from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
 from holdfast.flow.stateful import own_operator
 from holdfast.flow.steps import RowSteps
@@ -30,35 +30,6 @@ if TYPE_CHECKING:
 
 GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
 SURVIVES = tuple(TIER_THAT_SURVIVES)
-
-# A stage's ports: its results, rows that came too late, rows from too far in the future.
-OUT, LATE, QUARANTINE = "out", "late", "quarantine"
-
-# From where a stage that is new to a work directory reads what was there before it.
-OLDEST, NOW = "oldest", "now"
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-
-
-def port_of(port: str, side: int) -> str:
-    """The port by which rows of a side go another way: a join's right side has ports of its own."""
-    return port if side == 0 else f"{port}_right"
-
-
-def side_of(port: str) -> int:
-    """The side whose rows go by a port."""
-    return 1 if port.endswith("_right") else 0
-
-
-def check_name(name: str, what: str) -> str:
-    """Names become parts of file names, so their letters are few."""
-    if not _NAME.fullmatch(name):
-        raise PlanError(
-            f"{name!r} cannot name a {what}",
-            operation="describe",
-            hint="Use letters, digits, '_', '-' and '.', starting with a letter or digit.",
-        )
-    return name
 
 
 class FlowDescription:
@@ -116,8 +87,19 @@ class FlowDescription:
     ) -> Stream:
         """Add a source of rows.
 
-        `ids` are columns by which a row that comes again is known: each id goes through once, ever, or, with `time` and
-        `within`, once a span of event time. The stage that sees to it is called `NAME-ids`.
+        - `name`: of the source, unique in the flow; `holdfast status` shows it.
+        - `description`: what `hf.files`, `hf.kafka` and the like give.
+        - `ids`: a column, or several, by which a row that comes again is known: each id goes through once, ever. By default
+          rows are not compared. The stage that sees to it is called `NAME-ids`.
+        - `time`, `within`: a column of event time and a duration, both or none: each id goes through once within it, and no more
+          has to be remembered. None by default.
+
+        Raises `hf.PlanError` if the name is taken, if `description` is no source, and if one of `time` and `within` is missing.
+
+        >>> import holdfast as hf
+        >>> flow = hf.Flow("shop")
+        >>> files = hf.files("in/", schema="id string, amount double, ts timestamp")
+        >>> orders = flow.source("orders", files, ids="id", time="ts", within="1 hour")
         """
         check_name(name, "source")
         check_source(description)
@@ -131,15 +113,25 @@ class FlowDescription:
         return Stream(self, node)._stateful(dedup).named(f"{name}-ids")
 
     def feedback(self, name: str, *, schema: str) -> FeedbackStream:
-        """Begin a loop: a stream to read as any other, whose rows are those of the stream that it is closed with."""
+        """Begin a loop: a stream to read as any other, whose rows are those of the stream that it is closed with.
+
+        - `name`: of the loop, unique in the flow.
+        - `schema`: the columns that come back, as Spark SQL text.
+
+        Raises `hf.PlanError` if the name is taken. A loop that is not closed is an error when the flow is planned.
+        """
         from holdfast.flow.feedback import feedback
 
         return feedback(self, name, schema)
 
     def place(self, group: str, *stages: Stream | str) -> None:
-        """Run stages in a worker process of their own, called `group`; those not placed are in the group "main".
+        """Run stages in a worker process of their own. Those that are not placed are in the group `main`.
 
-        A stage is given by its name, or as the stream that it makes.
+        - `group`: the name of the process.
+        - `stages`: names of stages, or the streams that they make.
+
+        Raises `hf.PlanError` if there is none, or one is no stream of this flow. A name that no stage has, and a stage that is
+        placed twice, are errors when the flow is planned.
         """
         check_name(group, "group")
         if not stages:
@@ -155,20 +147,32 @@ class FlowDescription:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(RowSteps, Joining):
+class Stream(RowSteps, Joining, OnStage):
     """Rows on their way: transform them, group them, join them with others, send them to a sink."""
 
-    flow: FlowDescription
-    node: Node
-
     def transform(self, function: Transformation) -> Stream:
-        """Apply any stateless `DataFrame -> DataFrame` function."""
+        """Apply any stateless function.
+
+        - `function`: takes a DataFrame and gives one. It may do what treats rows one by one; a sort, an aggregate, a limit or a
+          join of its rows with each other is refused before the flow runs.
+
+        Raises `hf.PlanError` if it is no function.
+
+        >>> import holdfast as hf
+        >>> lines = hf.Flow("words").source("lines", hf.rows([{"line": "to be or not to be"}]))
+        >>> words = lines.transform(lambda df: df.selectExpr("explode(split(line, ' ')) AS word"))
+        """
         if not callable(function) and not isinstance(function, verbs.Verb):
             raise PlanError(f"transform needs a function, not {function!r}", operation="describe")
         return Stream(self.flow, nodes.Transform(self.node, function))
 
     def union(self, *others: Stream) -> Stream:
-        """The rows of this stream and of others, columns matched by name."""
+        """The rows of this stream and of others.
+
+        - `others`: streams of the same flow. Columns are matched by name, and must have the same types.
+
+        Raises `hf.PlanError` if there is none, or one is of another flow.
+        """
         if not others or any(getattr(other, "flow", None) is not self.flow for other in others):
             raise PlanError("a union takes other streams of the same flow", operation="describe")
         return Stream(self.flow, nodes.Union((self.node, *(other.node for other in others))))
@@ -182,53 +186,36 @@ class Stream(RowSteps, Joining):
         return Stream(self.flow, nodes.AsRows(self.node))
 
     def group_by(self, *keys: str, emit: str = "updates") -> GroupedStream:
-        """Group rows by key columns; null is a key like any other. Without columns all rows are one group.
+        """Group rows by key columns, for `grouped.agg` or `grouped.window`. Null is a key like any other.
 
-        `emit="updates"` gives a key in every epoch that changes it. `emit="end"`, for keys with `"substream"` among
-        them, gives each once, when its substream has ended.
+        - `keys`: names of columns. Without any, all rows are one group.
+        - `emit`: `"updates"`, the default, gives a key in every epoch that changes it. `"end"`, for keys with `"substream"` among
+          them, gives each once, when its substream has ended.
+
+        Raises `hf.PlanError` if a column is named twice, or `emit` cannot be.
+
+        >>> import holdfast as hf
+        >>> orders = hf.Flow("shop").source("orders", hf.rows([{"user": "x", "amount": 5}]))
+        >>> totals = orders.group_by("user").agg(total=hf.sum("amount"), n=hf.count())
         """
         if len(set(keys)) != len(keys):
             raise PlanError(f"group_by names a column twice: {', '.join(keys)}", operation="describe")
         return GroupedStream(self, keys, at_end=waits_for_end(keys, emit))
 
-    def named(self, name: str) -> Stream:
-        """Name the stage that makes this stream: its state is found again under this name."""
-        check_name(name, "stage")
-        taken = [node for node, other in self.flow.names.items() if other == name and node is not self.node]
-        if taken:
-            raise PlanError(f"there are two stages named {name!r}", operation="describe")
-        self.flow.names[self.node] = name
-        return self
-
-    def recover(self, policy: Policy) -> Stream:
-        """Choose how the stage that makes this stream comes back after a failure."""
-        self.flow.policies[self.node] = check_policy(policy)
-        return self
-
-    def read_from(self, where: str) -> Stream:
-        """Say from where the stage that makes this stream reads if it is added to a flow that has run before.
-
-        `"oldest"`, the default: from the oldest rows that are still kept, and of a source all of them. `"now"`: only what comes
-        after it was added. What it has not seen is said when it first runs. A stage that is known already reads on
-        from where it stood.
-        """
-        if where not in (OLDEST, NOW):
-            raise PlanError(
-                f"a stage cannot read from {where!r}",
-                operation="describe",
-                hint=f"Say read_from({OLDEST!r}) or read_from({NOW!r}).",
-            )
-        self.flow.starts[self.node] = where
-        return self
-
-    def to(self, sink: SinkDescription) -> Stream:
-        """Send the rows to a sink, and go on with the same stream."""
-        return self._send(self.node, OUT, sink)
-
     def dedup(self, *ids: str, time: str, within: str, max_ahead: str | None = None) -> Stream:
-        """Let a row through unless its id was accepted within `within` of it, by event time.
+        """Let a row through unless its id was accepted within a span of event time around it.
 
-        Rows more than `within` behind the newest are late: whether they are repeats can no longer be told.
+        - `ids`: the columns that make the id.
+        - `time`: the column of event time.
+        - `within`: the span, a duration. Rows that are further behind the newest are late: whether they are repeats can no
+          longer be told.
+        - `max_ahead`: rows further in the future of the clock are set aside; by default none are.
+
+        Raises `hf.PlanError` if there is no id column, one is named twice, or a duration cannot be read.
+
+        >>> import holdfast as hf
+        >>> files = hf.files("in/", schema="id string, ts timestamp")
+        >>> unique = hf.Flow("shop").source("orders", files).dedup("id", time="ts", within="1 hour")
         """
         if not ids:
             raise PlanError("dedup needs at least one id column", operation="describe")
@@ -249,12 +236,24 @@ class Stream(RowSteps, Joining):
         late: str | None = None,
         max_ahead: str | None = None,
     ) -> Stream:
-        """Label every row with a substream, in a column of that name; Holdfast knows when one has ended.
+        """Label every row with a substream, in a column of that name. Holdfast knows when one has ended.
 
-        With `time` and `every` the label is the start of the window of event time that the row is in, after the SQL
-        expression `by` if there is one; the window's end closes it, when the watermark reaches it. Without `time` the
-        label is `by`, and the epoch with a row for which the SQL expression `closed_when` is true closes it; rows that
-        come for it within `remember` ("7 days") after that are late. Draining closes all. Rows without a label are late.
+        With `time` the label is the start of the window of event time that the row is in; the watermark closes it when it reaches
+        the window's end. Without `time` the label is `by`. Draining closes all. Rows without a label are late.
+
+        - `by`: a SQL expression, the label, or with `time` what stands before it. None by default.
+        - `closed_when`: without `time`, a SQL expression: the epoch with a row for which it is true closes the label. By default
+          only draining does.
+        - `remember`: without `time`, how long rows of a closed label are known to be late; `"7 days"` if not told.
+        - `time`, `every`: the column of event time, and the length of the windows, in whole seconds.
+        - `late`: how far behind the newest row the watermark stays; `"0 seconds"` if not told.
+        - `max_ahead`: rows further in the future of the clock are set aside; by default none are.
+
+        Raises `hf.PlanError` if neither `by` nor `time` is given, if options do not go together, or a duration cannot be read.
+
+        >>> import holdfast as hf
+        >>> orders = hf.Flow("shop").source("orders", hf.files("in/", schema="user string, ts timestamp"))
+        >>> hours = orders.substream(time="ts", every="1 hour", late="10 minutes")
         """
         labelling, judged = labelling_of(by, time, every, late, closed_when, remember, max_ahead)
         return self._stateful(nodes.Substream(self.node, labelling, judged))
@@ -275,79 +274,33 @@ class Stream(RowSteps, Joining):
     ) -> Stream:
         """Run a function of your own on the rows of an epoch and the state of their keys.
 
-        `function(rows, state, context) -> (new_state, output)` gets pyarrow Tables of all keys of a hash range at once:
-        the epoch's rows, by key and then by `order_by`, and the state that those keys have, with the columns of `by`
-        and of `state`. It returns the state of those keys, and rows with the columns of `output`. Keys that it leaves
-        out of the state are deleted. A key expires when nothing of it came for `expire_after`, by the event time
-        `time`, or without one by the clock; `context.expired` shows those that did. `on_end(state, context) -> output`
-        is given the state of the keys of a substream that has ended, once, and they are deleted; `"substream"` is then
-        in `by`. `hf.each_key` makes such a function of one that treats a key at a time, slowly.
+        - `function`: `function(rows, state, context) -> (new_state, output)`. It gets pyarrow Tables of all keys of a hash range at
+          once: the epoch's rows, by key, and the state that those keys have, with the columns of `by` and of `state`. It
+          returns the state of those keys, and rows of output. Keys that it leaves out of the state are deleted. `hf.each_key` makes
+          such a function of one that treats a key at a time, slowly.
+        - `by`: the key columns.
+        - `state`, `output`: the columns of each, as Spark SQL text.
+        - `time`, `late`: the column of event time, None by default, and how far behind the newest row the watermark stays.
+        - `order_by`: columns by which the rows of a key are ordered; none by default. Rows that are equal in them come in a
+          fixed order, the same in every replay.
+        - `expire_after`: a key expires when nothing of it came for so long, by `time`, or without one by the clock;
+          `context.expired` shows those that did. By default none expire.
+        - `max_ahead`: rows further in the future of the clock are set aside; by default none are.
+        - `on_end`: `on_end(state, context) -> output` is given the state of the keys of a substream that has ended, once, and they are
+          deleted; `"substream"` is then in `by`. None by default.
+
+        Raises `hf.PlanError` if `function` is none, a column is named twice, options do not go together, or a duration cannot be
+        read. What the function itself raises stops the flow with a `hf.CodeError`.
         """
         node = own_operator(
             self.node, function, by, state, output, time, late, order_by, expire_after, max_ahead, on_end
         )
         return self._stateful(node)
 
-    def late_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
-        """Send rows that came too late, and rows without an event time or a label, to a sink with all their columns.
-
-        The two sides of a join have different columns, so there `side` is "left" or "right".
-        """
-        return self._side(LATE, sink, side)
-
-    def quarantine_to(self, sink: SinkDescription, side: str | None = None) -> Stream:
-        """Send rows that were set aside to a sink.
-
-        Behind a step with `max_ahead` these are rows from beyond it, with all their columns; of a join, those of one
-        `side`. Behind a source with `on_error="quarantine"` they are what could not be read: the file, the row, and
-        the reason.
-        """
-        source = nodes.source_at(self.node)
-        if source is not None:
-            return self._malformed(sink, source)
-        return self._side(QUARANTINE, sink, side)
-
     if not TYPE_CHECKING:  # a type checker knows by itself what a stream does not have
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(unknown_method(name, dir(type(self))), name=name)
-
-    def _side(self, port: str, sink: SinkDescription, side: str | None) -> Stream:
-        time = nodes.time_of(self.node)
-        if time is None and not (port == LATE and isinstance(self.node, nodes.Substream)):
-            raise PlanError(
-                f"this stream has no port {port!r}: what makes it does not judge event time",
-                operation="describe",
-                hint="Call it right behind a window's agg, a dedup, a join, a substream, or a stateful with time=.",
-            )
-        if port == QUARANTINE and (time is None or time.max_ahead_us is None):
-            raise PlanError(
-                "nothing is quarantined here: there is no max_ahead",
-                operation="describe",
-                hint='Give that step max_ahead="1 day" or the like.',
-            )
-        sides = SIDES if isinstance(self.node, nodes.Join) else (None,)
-        if side not in sides:
-            raise PlanError(
-                f"side={side!r} is not one of the sides of this stream",
-                operation="describe",
-                hint='Behind a join, say side="left" or side="right"; elsewhere there are no sides.',
-            )
-        return self._send(self.node, port_of(port, sides.index(side)), sink)
-
-    def _malformed(self, sink: SinkDescription, source: nodes.Source) -> Stream:
-        if not source.description.quarantines:
-            raise PlanError(
-                f"source {source.name!r} sets nothing aside: what it cannot read stops the flow",
-                operation="describe",
-                hint='Give hf.files on_error="quarantine".',
-            )
-        return self._send(source, QUARANTINE, sink)
-
-    def _send(self, node: Node, port: str, sink: SinkDescription) -> Stream:
-        check_sink(sink)
-        self.flow.sinks.append((node, port, sink))
-        return self
 
     def _stateful(self, node: Stateful) -> Stream:
         self.flow.stateful.append(node)

@@ -78,10 +78,22 @@ def generate(
 ) -> GenerateSource:
     """Generate events from a seed: the same rows in every run, on every machine.
 
-    `rows` of them, `per_epoch` at a time; with a `rate`, so many a second since the flow first began, whether it
-    was running or not. `keys={"user": 1000}` gives a column so many values; a string or bigint column that
-    is not named there is different in every row. A share `repeat` of the rows repeats an earlier one. Timestamp
-    columns begin at `start` and go on by `spacing` a row, each up to `disorder` behind its place.
+    - `schema`: the columns, as Spark SQL text; by default those of orders. A string or bigint column is different in every row,
+      unless `keys` names it.
+    - `rows`: how many there are.
+    - `per_epoch`: how many an epoch takes; 10,000 by default.
+    - `rate`: rows a second since the flow first began, whether it was running or not; by default all are there at once.
+    - `seed`: another one gives other rows; 0 by default.
+    - `keys`: by column, how many values it has, as in `{"user": 1000}`; none by default.
+    - `repeat`: the share of rows that repeat an earlier one; 0 by default.
+    - `start`, `spacing`, `disorder`: timestamp columns begin at `start` (ISO 8601) and go on by `spacing` a row (a millisecond by default),
+      each up to `disorder` behind its place (by default not at all).
+    - `idle_after`: as for `hf.files`; None by default.
+
+    Raises `hf.PlanError` if a number is out of its range, or a time or duration cannot be read.
+
+    >>> generate(rows=1_000, keys={"user": 10}).per_epoch
+    10000
     """
     _check_sizes(rows, per_epoch, rate, repeat)
     if seed < 0:

@@ -36,9 +36,24 @@ class GroupedStream:
     ) -> GroupedStream:
         """Aggregate per window of event time. A window is final when the watermark reaches its end.
 
-        `late` is how far behind the newest row the watermark stays. `emit="final"` gives each window once,
-        `"updates"` gives it in every epoch that changes it. `max_ahead` quarantines rows that lie further in
-        the future of the clock: one of them would otherwise close every window before it.
+        The output has the columns `window_start` and `window_end`.
+
+        - `time`: the column of event time.
+        - `tumbling`: the length of windows that follow each other, `"1 minute"`.
+        - `sliding`: a size and a slide, `("10 minutes", "1 minute")`: a window of that size begins at every slide.
+        - `session`: a gap, `"30 minutes"`: a window ends when a key had no row for so long. Exactly one of these three is given.
+        - `late`: how far behind the newest row the watermark stays; `"0 seconds"` by default.
+        - `emit`: `"final"`, the default, gives each window once; `"updates"` gives it in every epoch that changes it, and is not
+          for sessions.
+        - `max_ahead`: rows further in the future of the clock are set aside: one of them would otherwise close every window
+          before it. By default none are.
+
+        Raises `hf.PlanError` if not exactly one kind of window is given, a duration cannot be read, `emit` cannot be, a key has the
+        name of a window's column, or a row would be in too many windows.
+
+        >>> import holdfast as hf
+        >>> clicks = hf.Flow("clicks").source("clicks", hf.files("in/", schema="page string, at timestamp"))
+        >>> minutes = clicks.group_by("page").window("at", tumbling="1 minute", late="30 seconds").agg(n=hf.count())
         """
         if self.at_end:
             raise PlanError(
@@ -59,6 +74,10 @@ class GroupedStream:
         """Keep aggregates per key, or per key and window.
 
         Without a window, each epoch emits the keys it changed, with their new values.
+
+        - `aggregates`: what `hf.count`, `hf.sum` and the like give, by the names of their columns.
+
+        Raises `hf.PlanError` if there is none, one is no aggregate, or has the name of a key or of a window's column.
         """
         if not aggregates:
             raise PlanError("agg needs at least one aggregate, such as n=hf.count()", operation="describe")

@@ -18,14 +18,8 @@ class Joining:
     """What a stream inherits."""
 
     if TYPE_CHECKING:
-
-        @property
-        def flow(self) -> FlowDescription:
-            """The flow that it is of."""
-
-        @property
-        def node(self) -> Node:
-            """What makes it."""
+        flow: FlowDescription
+        node: Node
 
         def _stateful(self, node: Stateful) -> Stream: ...
 

@@ -129,13 +129,26 @@ def kafka(
 ) -> KafkaSource:
     """Read a topic of Kafka: every committed message once, whatever happens to the flow.
 
-    `payload` says what a message is: `"json"`, an object with the columns of `schema`; `"arrow"`, a stream of Arrow's
-    with any number of rows; `"bytes"`, one column `value`. `metadata=True` adds `_key`, `_topic`, `_partition`, `_offset`
-    and `_timestamp`, `headers=True` adds `_headers`.
+    - `servers`: `"host:9092,other:9092"`.
+    - `topic`: its name.
+    - `schema`: the columns of the payload, as Spark SQL text; not with `payload="bytes"`.
+    - `payload`: what a message is: `"json"`, the default, an object with the columns of `schema`; `"arrow"`, a stream of Arrow's with
+      any number of rows; `"bytes"`, one column `value`.
+    - `start`: where a flow begins that has read nothing yet: `"earliest"`, the default, or `"latest"`.
+    - `max_rows_per_epoch`: the most offsets that an epoch takes; by default what there is, within bounds of memory.
+    - `on_lost`: what Kafka deleted before it was read stops the flow with `"fail"`, the default; with `"gap"` it is counted and passed
+      over.
+    - `on_error`: malformed JSON stops the flow with `"fail"`, the default; with `"quarantine"` it is set aside.
+    - `idle_after`: as for `hf.files`; None by default.
+    - `metadata`: adds `_key`, `_topic`, `_partition`, `_offset` and `_timestamp`; False by default.
+    - `headers`: adds `_headers`; False by default.
+    - `options`: go to the client (librdkafka) as they are; their values are shown nowhere. None by default.
 
-    `start` is where a flow begins that has read nothing yet. What Kafka deleted before it was read stops the flow; with
-    `on_lost="gap"` it is counted and passed over. With `on_error="quarantine"` malformed JSON is set aside.
-    `options` go to the client (librdkafka) as they are; their values are shown nowhere.
+    Raises `hf.PlanError` if a name or a choice cannot be, `schema` and `payload` do not go together, a bound is below 1, or an
+    option is not for the flow to set. A broker that cannot be reached is an error of the run.
+
+    >>> kafka("localhost:9092", "orders", schema="user string, amount double", start="latest").start
+    'latest'
     """
     _check_names("kafka", servers, topic)
     _check_choices(
@@ -177,10 +190,17 @@ def kafka_sink(
 ) -> KafkaSink:
     """Write to a topic of Kafka, an epoch a transaction: readers with `isolation.level=read_committed` see it once.
 
-    `payload` says what a message is: `"json"`, a row as an object; `"bytes"`, the column `value`; `"arrow"`, many rows
-    as a stream of Arrow's. `key`, `headers` and `timestamp` name the columns that become those of the message; the
-    column of the headers is no part of the payload. `records` is the compacted topic that says what was published last;
-    it is made if it is not there.
+    - `servers`: `"host:9092,other:9092"`.
+    - `topic`: its name. It must be there.
+    - `payload`: what a message is: `"json"`, the default, a row as an object; `"bytes"`, the column `value`; `"arrow"`, many rows as a
+      stream of Arrow's.
+    - `key`, `headers`, `timestamp`: names of the columns that become those of the message; none by default. The column of the headers
+      is no part of the payload.
+    - `records`: the compacted topic that says what was published last, `"holdfast-sinks"` by default. It is made if it is not there.
+    - `options`: go to the client (librdkafka) as they are; their values are shown nowhere. None by default.
+
+    Raises `hf.PlanError` if a name or a choice cannot be, `payload` has no room for what is asked for, or an option is not for
+    the flow to set.
     """
     _check_names("kafka_sink", servers, topic, records)
     _check_choices("kafka_sink", ("payload", payload, PAYLOADS))

@@ -106,9 +106,14 @@ def delta(
     partition_by: str | Sequence[str] | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DeltaSink:
-    """Append to a Delta table, which is made if it is not there: a directory, or an address such as `s3://bucket/table`.
+    """Append to a Delta table, which is made if it is not there. Needs `holdfast[delta]`.
 
-    `options` are the `storage_options` of the package `deltalake`; they are never shown.
+    - `path`: a directory, or an address such as `s3://bucket/table`.
+    - `partition_by`: a column, or several, by which a new table is partitioned; none by default.
+    - `options`: the `storage_options` of the package `deltalake`; they are never shown. None by default.
+
+    Raises `hf.PlanError` if the path cannot be or holds a password, a column is named twice, or an option would let two writers
+    both believe that they have committed.
     """
     unsafe = [name for name in options or {} if _UNSAFE.search(name)]
     if unsafe:
@@ -126,10 +131,14 @@ def iceberg(
     *,
     partition_by: str | Sequence[str] | None = None,
 ) -> IcebergSink:
-    """Append to an Iceberg table, which is made if it is not there: `namespace.table` of a catalog.
+    """Append to an Iceberg table, which is made if it is not there. Needs `holdfast[iceberg]`.
 
-    A catalog is the name of one that is configured for `pyiceberg`, or a dict of the settings themselves, such as
-    `{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///warehouse"}`; these are never shown.
+    - `catalog`: the name of one that is configured for `pyiceberg`, or a dict of the settings themselves, such as
+      `{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///warehouse"}`; these are never shown.
+    - `table`: `namespace.table`.
+    - `partition_by`: a column, or several, by which a new table is partitioned; none by default.
+
+    Raises `hf.PlanError` if `table` names no table of a catalog, or a column is named twice.
     """
     if not all(table.split(".")) or "." not in table:
         raise PlanError(
@@ -152,11 +161,20 @@ def delta_source(
     options: Mapping[str, str] | None = None,
     idle_after: str | None = None,
 ) -> DeltaSource:
-    """Read a Delta table: what it holds, then what is appended to it.
+    """Read a Delta table: what it holds, then what is appended to it. Needs `holdfast[delta]`.
 
-    `start="latest"` leaves out what it holds when the flow first looks, and a number begins with what that version
-    added. A version that deletes or changes rows stops the flow, or with `on_change="skip"` is passed over, with all
-    that it added. Compaction changes nothing. A file is never split between epochs.
+    Compaction changes nothing. A file is never split between epochs.
+
+    - `path`: a directory, or an address such as `s3://bucket/table`.
+    - `start`: `"earliest"`, the default. `"latest"` leaves out what it holds when the flow first looks, and a number begins with what
+      that version added.
+    - `on_change`: a version that deletes or changes rows stops the flow with `"fail"`, the default; with `"skip"` it is passed over,
+      with all that it added.
+    - `max_files_per_epoch`, `max_rows_per_epoch`: the most that an epoch takes; by default what there is, within bounds of memory.
+    - `options`: the `storage_options` of the package `deltalake`; they are never shown. None by default.
+    - `idle_after`: as for `hf.files`; None by default.
+
+    Raises `hf.PlanError` if the path or a choice cannot be, a bound is below 1, or a duration cannot be read.
     """
     if start not in ("earliest", "latest") and (
         not isinstance(start, int) or isinstance(start, bool) or start < 0

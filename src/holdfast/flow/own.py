@@ -65,10 +65,13 @@ class EachKey:
 
 
 def each_key(function: KeyUpdate, *, by: tuple[str, ...] | list[str]) -> EachKey:
-    """Write an own operator key by key: `function(key, rows, state, context) -> (state, output)`.
+    """Write an operator of your own key by key, for `stream.stateful`. It is a convenience.
 
-    `rows` is a pandas DataFrame of the key's rows, in order; `state` a dict, or None for a new key; return None to
-    delete it. It is a convenience: a Python call for every key, tens of times slower than a function of whole tables.
+    A Python call for every key is tens of times slower than a function of whole tables.
+
+    - `function`: `function(key, rows, state, context) -> (state, output)`. `rows` is a pandas DataFrame of the key's rows, in order;
+      `state` is a dict, or None for a new key. Return None for a state to delete it, and for no output.
+    - `by`: the key columns, the same as those of `stateful`.
     """
     return EachKey(function, tuple(by))
 

@@ -58,9 +58,14 @@ class OwnSink:
 def own_source(
     make: Callable[[], object], *, rereadable: bool = True, idle_after: str | None = None
 ) -> OwnSource:
-    """Read from a source of your own: `make()` gives a `holdfast.edges.Source`.
+    """Read from a source of your own.
 
-    `rereadable=False` says that it cannot give the same rows again; only `guarantee="at_most_once"` takes such a source.
+    - `make`: `make()` gives a `holdfast.edges.Source`; it is called where the flow runs.
+    - `rereadable`: False says that it cannot give the same rows again; only `guarantee="at_most_once"` takes such a source. True by
+      default.
+    - `idle_after`: as for `hf.files`; None by default.
+
+    Raises `hf.PlanError` if `make` is no function, or a duration cannot be read.
     """
     _check_callable("own_source", make)
     return OwnSource(make, rereadable, idle_us(idle_after))
@@ -71,9 +76,13 @@ def own_sink(
     *,
     read: Callable[[], pa.Table | Sequence[Mapping[str, object]]] | None = None,
 ) -> OwnSink:
-    """Write to a sink of your own: `make(schema)` gives a `holdfast.edges.Sink`, or a `holdfast.edges.TwoPhase`.
+    """Write to a sink of your own.
 
-    `read` gives back all rows that a reader of the target sees; `holdfast verify` compares them.
+    - `make`: `make(schema)` gives a `holdfast.edges.Sink`, or a `holdfast.edges.TwoPhase`; it is called where the flow runs, with an
+      Arrow schema.
+    - `read`: gives back all rows that a reader of the target sees, for `holdfast verify` to compare; None by default.
+
+    Raises `hf.PlanError` if one of them is no function.
     """
     _check_callable("own_sink", make)
     if read is not None:

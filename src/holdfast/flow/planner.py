@@ -14,10 +14,12 @@ from holdfast.flow import cycles, guarantee, nodes, updates
 from holdfast.flow.cycles import LoopSpec
 from holdfast.flow.endpoints import DiscardSink, SinkDescription, SourceDescription
 from holdfast.flow.fingerprint import code_of, fingerprint_of, operator_text
-from holdfast.flow.flow import OLDEST, OUT, QUARANTINE, FlowDescription
+from holdfast.flow.flow import FlowDescription
 from holdfast.flow.nodes import Node, Stateful
+from holdfast.flow.on_stage import OLDEST
 from holdfast.flow.placement import MAIN, Group, dealt, groups_of, stage_made_by
 from holdfast.flow.policies import Policy, Snapshots
+from holdfast.flow.ports import OUT, QUARANTINE
 from holdfast.flow.prefixes import (
     Apply,
     Concat,

@@ -102,17 +102,32 @@ class Policy:
 
 
 def gap() -> Policy:
-    """Keep nothing for a failure: what was in the state or unread is then skipped, and said to be."""
+    """Keep nothing for a failure. What was in the state or unread is then skipped, and said to be.
+
+    The flow must have `guarantee="at_most_once"`.
+    """
     return Policy("gap", Files.WORKER, Persist.NEVER, ("memory",), resume=Resume.SKIP)
 
 
 def upstream_backup() -> Policy:
-    """Keep the input for as long as the state depends on it, and make the state from it again."""
+    """Keep the input for as long as the state depends on it, and make the state from it again.
+
+    For stages whose input becomes needless: tumbling and sliding windows, inner joins, stages without state.
+    """
     return Policy("upstream_backup", Files.WORKER, Persist.NEVER, ("memory",), resume=Resume.REBUILD)
 
 
 def passive_standby(every: int = 1, members: int = 2) -> Policy:
-    """Send the state's changes of `every` epochs to a standby, which goes on from the last that it got."""
+    """Send the state's changes to a standby, which goes on from the last that it got, and replays what comes after.
+
+    - `every`: how many epochs are sent as one; 1 by default.
+    - `members`: processes that could run the stage, the one that does included; 2 by default, and at least.
+
+    Raises `hf.PlanError` if a number is too small.
+
+    >>> passive_standby(every=5).members
+    2
+    """
     _at_least(every, 1, "every", "It is how many epochs are sent as one.")
     _at_least(members, 2, "members", "A standby is a second member; hf.no_sync() does without one.")
     return Policy(
@@ -128,7 +143,10 @@ def passive_standby(every: int = 1, members: int = 2) -> Policy:
 def active_standby(lockstep: bool = False, members: int = 2) -> Policy:
     """Let every member compute every epoch; the first to commit it wins.
 
-    With `lockstep` no epoch begins before all members have computed the one before.
+    - `lockstep`: whether no epoch begins before all members have computed the one before; False by default.
+    - `members`: processes that compute the stage; 2 by default, and at least.
+
+    Raises `hf.PlanError` if `members` is too small, or `lockstep` is neither True nor False.
     """
     _at_least(members, 2, "members", "A standby is a second member; hf.no_sync() does without one.")
     if not isinstance(lockstep, bool):
@@ -141,13 +159,28 @@ def active_standby(lockstep: bool = False, members: int = 2) -> Policy:
 
 
 def strong_production(members: int = 1) -> Policy:
-    """Have state and output of an epoch on the disk before it is committed; more members stand by warm."""
+    """Have state and output of an epoch on the disk before it is committed.
+
+    - `members`: processes that could run the stage, the one that does included; 1 by default. Others stand by warm.
+
+    Raises `hf.PlanError` if there is not even one.
+    """
     _at_least(members, 1, "members", "The process that runs the stage is one.")
     return Policy("strong_production", persist=Persist.BEFORE, standby=_warm(members), members=members)
 
 
 def no_sync(tiers: Sequence[str] = ("memory", "disk"), members: int = 1) -> Policy:
-    """Commit first, and carry the files from tier to tier behind it; more members stand by warm."""
+    """Commit first, and carry the files from tier to tier behind it. This is the default of stages.
+
+    - `tiers`: how far files are carried: `("memory",)`, `("memory", "disk")`, which is the default, or
+      `("memory", "disk", "replica")`, for which the flow names a `replica=`.
+    - `members`: processes that could run the stage, the one that does included; 1 by default. Others stand by warm.
+
+    Raises `hf.PlanError` if `tiers` is none of these, or `members` is below 1.
+
+    >>> no_sync(members=2).standby.value
+    'warm'
+    """
     _at_least(members, 1, "members", "The process that runs the stage is one.")
     if isinstance(tiers, str) or not tiers or tuple(tiers) != TIERS[: len(tiers)]:
         raise PlanError(
@@ -170,9 +203,18 @@ def snapshot(
 ) -> Policy:
     """Capture all stages that have this policy as one, every so often; after a failure all of them go back to that.
 
-    What leaves them, to a sink or to a stage with another policy, leaves when a snapshot covers it. `min_pause` is the
-    time between the end of one and the beginning of the next; one that takes longer than `timeout` is dropped, and
-    more than `tolerate` of these in a row fail the flow. docs/SNAPSHOTS.md has the modes.
+    What leaves them, to a sink or to a stage with another policy, leaves when a snapshot covers it.
+
+    - `every`: how long after the beginning of one the next begins; `"10 seconds"` by default.
+    - `mode`: `"aligned"`, the default, `"unaligned"`, `"at_least_once"` or `"freeze"`: docs/SNAPSHOTS.md has what each costs and
+      promises.
+    - `min_pause`: how long after the end of one the next may begin; `"0 seconds"` by default.
+    - `max_concurrent`: how many may be under way at once; 1 by default.
+    - `timeout`: one that takes longer is dropped; `"10 minutes"` by default.
+    - `tolerate`: so many in a row may be dropped for that; one more stops the flow. 2 by default.
+    - `members`: processes that could run a stage, the one that does included; 1 by default. Others stand by warm.
+
+    Raises `hf.PlanError` if a number is too small, a duration cannot be read, or there is no such mode.
     """
     _at_least(max_concurrent, 1, "max_concurrent", "It is how many may be under way at once.")
     _at_least(tolerate, 0, "tolerate", "It is how many in a row may fail.")

@@ -24,29 +24,71 @@ class RowSteps:
             """As the stream has it."""
 
     def where(self, condition: str) -> Stream:
-        """Keep the rows for which a condition in SQL is true; `filter` is the same."""
+        """Keep the rows for which a condition is true; `filter` is the same.
+
+        - `condition`: Spark SQL, as text.
+
+        Raises `hf.PlanError` if it is no text. Whether the columns are there is checked before the flow reads its first row.
+
+        >>> import holdfast as hf
+        >>> orders = hf.Flow("shop").source("orders", hf.rows([{"user": "x", "amount": 5}]))
+        >>> large = orders.where("amount > 3 AND user IS NOT NULL")
+        """
         return self.transform(verbs.where(condition))
 
     filter = where
 
     def select(self, *expressions: str, **named: str) -> Stream:
-        """Go on with these columns only: names, `*`, expressions in SQL, and expressions by the name of their column."""
+        """Go on with these columns only.
+
+        - `expressions`: names of columns, `*` for all of them, or expressions in Spark SQL.
+        - `named`: further expressions, by the names of their columns.
+
+        Raises `hf.PlanError` if there is none, or one is no text.
+
+        >>> import holdfast as hf
+        >>> orders = hf.Flow("shop").source("orders", hf.rows([{"user": "x", "amount": 5, "qty": 2}]))
+        >>> totals = orders.select("user", total="amount * qty")
+        """
         return self.transform(verbs.select(expressions, named))
 
     def with_column(self, name: str, expression: str) -> Stream:
-        """Add a column, an expression in SQL, or replace the one of that name."""
+        """Add a column, or replace the one of that name.
+
+        - `name`: of the column.
+        - `expression`: Spark SQL, as text.
+
+        Raises `hf.PlanError` if one of them is no text.
+        """
         return self.transform(verbs.with_columns({name: expression}))
 
     def with_columns(self, columns: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
-        """Add or replace columns, each an expression in SQL of the columns that were there before."""
+        """Add or replace several columns at once.
+
+        - `columns`: expressions in Spark SQL by the names of their columns, as a dict. Each sees the columns that were there before.
+        - `named`: the same, as arguments.
+
+        Raises `hf.PlanError` if there is none, or one is no text.
+        """
         return self.transform(verbs.with_columns({**columns, **named}))
 
     def drop(self, *columns: str) -> Stream:
-        """Leave columns out; one that is not there is an error."""
+        """Leave columns out.
+
+        - `columns`: their names. One that is not there is an error, told before the flow reads its first row.
+
+        Raises `hf.PlanError` if there is none, or one is named twice.
+        """
         return self.transform(verbs.drop(columns))
 
     def rename(self, names: Mapping[str, str] = MappingProxyType({}), /, **named: str) -> Stream:
-        """Give columns other names: `rename(old="new")`, or a dict; one that is not there is an error."""
+        """Give columns other names: `rename(old="new")`.
+
+        - `names`: the new names by the old ones, as a dict. A column that is not there is an error, as for `stream.drop`.
+        - `named`: the same, as arguments.
+
+        Raises `hf.PlanError` if there is none, or a name is no text.
+        """
         return self.transform(verbs.rename({**names, **named}))
 
     def enrich(

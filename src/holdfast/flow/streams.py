@@ -60,12 +60,22 @@ def read_stream(
     max_rows_per_epoch: int | None = None,
     idle_after: str | None = None,
 ) -> StreamSource:
-    """Read from any connector of Structured Streaming: `make(spark)` gives a streaming DataFrame.
+    """Read from any connector of Structured Streaming.
 
     A query of the flow's own runs it, with a checkpoint in the work directory, and writes every micro-batch to a log
-    there; the flow reads the log. `trigger` is how often a batch is begun, without it as soon as the one before is
-    done. `resumes=False` says that the connector cannot go on where a checkpoint ends, as a socket cannot: every run
-    then begins anew, and what was received and not yet logged is gone.
+    there; the flow reads the log.
+
+    - `make`: `make(spark)` gives a streaming DataFrame.
+    - `schema`: its columns, as Spark SQL text.
+    - `trigger`: how often a batch is begun; by default as soon as the one before is done.
+    - `resumes`: False says that the connector cannot go on where a checkpoint ends, as a socket cannot: every run then begins anew,
+      and what was received and not yet logged is gone. True by default.
+    - `max_rows_per_epoch`: the most that an epoch takes; by default what there is, within bounds of memory.
+    - `idle_after`: as for `hf.files`; None by default.
+
+    Raises `hf.PlanError` if `make` is no function, a bound is below 1, or a duration cannot be read.
+
+    >>> rates = read_stream(lambda spark: spark.readStream.format("rate").load(), schema="timestamp timestamp, value long")
     """
     if not callable(make):
         raise PlanError(

@@ -15,6 +15,7 @@ from holdfast.core.duration import microseconds, spelled
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
 from holdfast.flow.endpoints import FilesSource, SourceDescription
+from holdfast.flow.names import check_name
 
 HOWS = ("left", "inner")
 
@@ -142,8 +143,6 @@ def _keys(on: object) -> tuple[tuple[str, str], ...]:
 
 def _named(name: str | None, description: FilesSource) -> str:
     """The name that the flow gives, or the last part of the path in letters that may stand in one."""
-    from holdfast.flow.flow import check_name
-
     if name is not None:
         return check_name(name, "table")
     last = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePath(description.path).name).strip("-")

@@ -58,6 +58,8 @@ def _epoch(epoch: int, committed_ms: int, attempt: str, manifest: Json, plan: Js
         "rows_in": manifest["rows_in"],
         "rows_out": manifest["rows_out"],
         "aside": manifest.get("counts", {}),
+        "rows_skipped": manifest.get("rows_skipped", 0),
+        "state_rows_lost": manifest.get("state_rows_lost", 0),
         "keys": manifest["keys"],
         "state_rows": manifest["state_rows"],
         "watermark": moment(manifest.get("watermark_us")),

@@ -25,6 +25,9 @@ from holdfast.ledger.epochs import (
 )
 from holdfast.ledger.ledger import Ledger, record_event
 
+# The kind of the events that say what a stage has given up.
+SKIPPED = "skipped"
+
 _NOTHING = {"rows": 0, "bytes": 0, "runs": []}
 
 
@@ -54,7 +57,7 @@ def commit_skip(
         move_cursors(tx, row.stage, epoch, ranges)
         report_substreams(tx, manifest)
         reason = f"{manifest['rows_skipped']} rows unread, {manifest['state_rows_lost']} rows of state"
-        record_event(tx, "skipped", reason, stage=row.stage, epoch=epoch, generation=row.generation)
+        record_event(tx, SKIPPED, reason, stage=row.stage, epoch=epoch, generation=row.generation)
 
 
 def give_up_segments(ledger: Ledger, row: StageRow) -> int:
@@ -75,7 +78,7 @@ def give_up_segments(ledger: Ledger, row: StageRow) -> int:
             _say_in_plan(tx, row, epoch, [part.port for part in found if part.epoch == epoch])
         rows = sum(part.rows for part in found)
         reason = f"{rows} rows that epochs {lost[0]} to {lost[-1]} wrote and nobody had read"
-        record_event(tx, "skipped", reason, stage=row.stage, epoch=lost[-1], generation=row.generation)
+        record_event(tx, SKIPPED, reason, stage=row.stage, epoch=lost[-1], generation=row.generation)
     return len(lost)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import OLDEST
+from holdfast.flow.on_stage import OLDEST
 from holdfast.ledger import schema
 from holdfast.ledger.groups import join_group
 from holdfast.ledger.ledger import Ledger, record_event

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import NOW
+from holdfast.flow.on_stage import NOW
 from holdfast.ledger import schema
 from holdfast.ledger.epochs import StageRow, stage_row
 from holdfast.ledger.inputs import number_of_items, rows_written, segments

@@ -11,13 +11,14 @@ from holdfast.ledger import groups, schema
 from holdfast.ledger.definitions import CODE_CHANGED
 from holdfast.ledger.lag import standings
 from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.skips import SKIPPED
 from holdfast.ledger.source_schemas import SCHEMA_CHANGED, SCHEMA_INFERRED
 from holdfast.ledger.starts import NOT_SEEN
 from holdfast.runtime.news import Outlook
 from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report
 
 # Events that a person is told of while a flow runs.
-_TOLD = (*groups.TOLD, NOT_SEEN, CODE_CHANGED, SCHEMA_INFERRED, SCHEMA_CHANGED)
+_TOLD = (*groups.TOLD, NOT_SEEN, CODE_CHANGED, SCHEMA_INFERRED, SCHEMA_CHANGED, SKIPPED)
 
 
 class Follower:

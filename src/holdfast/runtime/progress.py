@@ -60,7 +60,7 @@ class Notice:
     """Something that happened in a flow and that a person should know of."""
 
     at_ms: int
-    kind: str  # failover, expelled, not seen, code changed
+    kind: str  # failover, expelled, not seen, code changed, skipped
     reason: str
 
 

@@ -13,14 +13,23 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session read flows: `spark.read.format("holdfast").option("channel", STAGE).load(WORK_DIR)`."""
+    """Let a session read flows: `spark.read.format("holdfast").option("channel", STAGE).load(WORK_DIR)`.
+
+    - `spark`: the session.
+    """
     from holdfast.runtime.data_source import HoldfastSource
 
     spark.dataSource.register(HoldfastSource)
 
 
 def forget_reader(work_dir: str | Path, name: str) -> None:
-    """Keep nothing more for a reader that was named with option `reader`."""
+    """Keep nothing more for a reader of a channel.
+
+    - `work_dir`: of the flow.
+    - `name`: what the reader was named with the option `reader`.
+
+    Raises `hf.LedgerError` if no reader of that name is known, or there is no flow.
+    """
     with readers.writing(Path(work_dir)) as tx:
         forgotten = readers.forget(tx, name)
     if not forgotten:

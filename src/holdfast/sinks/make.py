@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
+from holdfast.flow import table as tables
 from holdfast.flow.kafka import KafkaSink as KafkaSinkDescription
 from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.own_edges import OwnSink
@@ -35,7 +36,7 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Le
     match spec.description:
         case endpoints.ParquetSink(path=path, single_file=single_file):
             return ParquetSink(path, single_file, schema)
-        case endpoints.TableSink(url=url, table=table, key=key):
+        case tables.TableSink(url=url, table=table, key=key):
             return TableSink(url, table, key, schema, spark)
         case endpoints.ForeachSink(function=function):
             return ForeachSink(function, spec.name, schema)

@@ -16,7 +16,6 @@ from pyspark.sql import types as t
 
 from holdfast.core.code_errors import raised_by
 from holdfast.core.errors import HoldfastError, PlanError
-from holdfast.flow.flow import OUT, QUARANTINE, side_of
 from holdfast.flow.nodes import (
     Dedup,
     Join,
@@ -27,6 +26,7 @@ from holdfast.flow.nodes import (
     time_of,
 )
 from holdfast.flow.planner import FlowPlan, StageSpec
+from holdfast.flow.ports import OUT, QUARANTINE, side_of
 from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, leaves, untouched
 from holdfast.flow.verbs import Verb
 from holdfast.flow.windows import Session

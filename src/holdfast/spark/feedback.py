@@ -8,7 +8,7 @@ from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
 from holdfast.flow.cycles import LoopSpec
-from holdfast.flow.flow import OUT
+from holdfast.flow.ports import OUT
 from holdfast.flow.prefixes import Input
 from holdfast.spark.schemas import parse_schema
 

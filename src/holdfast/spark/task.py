@@ -25,7 +25,7 @@ from holdfast.core import crashpoints
 from holdfast.core.crashpoints import Orders
 from holdfast.core.errors import CodeError, HoldfastError
 from holdfast.core.json import Json
-from holdfast.flow.flow import OUT
+from holdfast.flow.ports import OUT
 from holdfast.flow.substreams import SUBSTREAM
 from holdfast.spark.direct import DirectFile, read_rows
 from holdfast.spark.operators.contract import Changes, DirectOperator, Operator, Shape, Times

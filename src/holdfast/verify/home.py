@@ -12,16 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.endpoints import (
-    FilesSource,
-    ParquetSink,
-    SinkDescription,
-    SourceDescription,
-    TableSink,
-)
+from holdfast.flow.endpoints import FilesSource, ParquetSink, SinkDescription, SourceDescription
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.streams import StreamSource
+from holdfast.flow.table import TableSink
 
 InPath = TypeVar("InPath", bound=FilesSource | DeltaSource)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from holdfast.flow.flow import NOW, OLDEST
+from holdfast.flow.on_stage import NOW, OLDEST
 from holdfast.ledger import epochs, files, holder, inputs, schema, stages
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.inputs import Item

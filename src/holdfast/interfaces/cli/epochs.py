@@ -65,7 +65,7 @@ def _table(found: list[Json]) -> Table:
             epoch["watermark"] or "",
             epoch["digest"],
             " ".join(_inputs(epoch)),
-            aside(epoch["aside"]),
+            aside({**epoch["aside"], **_given_up(epoch)}),
         )
     return shown
 
@@ -74,6 +74,11 @@ def _inputs(epoch: Json) -> list[str]:
     """Ranges of inputs, and versions of tables."""
     ranges = [f"{name}[{start}:{stop}]" for name, (start, stop) in epoch["inputs"].items()]
     return ranges + [f"table:{name}@{version}" for name, version in epoch["tables"].items()]
+
+
+def _given_up(epoch: Json) -> dict[str, int]:
+    """What a stage with `gap()` gave up when its worker was lost."""
+    return {"skipped": epoch["rows_skipped"], "rows_of_state_lost": epoch["state_rows_lost"]}
 
 
 def _ports(rows: Json) -> str:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.flow import LATE, QUARANTINE
+from holdfast.flow.ports import LATE, QUARANTINE
 from holdfast.flow.windows import EventTime
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.hashing import can_hash, hash_columns

@@ -10,9 +10,9 @@ from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
-from holdfast.flow.flow import side_of
 from holdfast.flow.joins import ASKING, OUTER, SIDES, Matching
 from holdfast.flow.nodes import Join
+from holdfast.flow.ports import side_of
 from holdfast.spark.arrow_types import arrow_schema
 from holdfast.spark.keys import BoundKeys
 from holdfast.spark.operators.event_time import INPUT, Clock

@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
-from holdfast.flow.flow import LATE, QUARANTINE, port_of
+from holdfast.flow.ports import LATE, QUARANTINE, port_of
 from holdfast.spark.keys import HASH, BoundKeys, hash_sql, sent
 from holdfast.spark.operators.contract import Direct, Shape, Times
 from holdfast.spark.operators.event_time import INPUT, REASONS, TOO_FAR, Clock, newest_of
