@@ -22,6 +22,7 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.core.ids import new_attempt_id
 from holdfast.core.json import Json
+from holdfast.core.python_path import SAFELY
 from holdfast.ledger import groups, holder, standstill
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
@@ -69,7 +70,7 @@ class SupervisorOptions:
 
 def planned(flow: str, workers: int | None) -> Json:
     """The plan of a flow, made by a short-lived process."""
-    command = [sys.executable, "-m", "holdfast.runtime.describe", flow]
+    command = [sys.executable, *SAFELY, "-m", "holdfast.runtime.describe", flow]
     done = subprocess.run(
         [*command, *([str(workers)] if workers else [])], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -352,7 +353,7 @@ class _Supervisor:
         spec = replace(self.spec, worker=worker, group=group, in_background=in_background)
         with (self.root / LOGS / f"{worker}.log").open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.runtime.process", spec.to_argument()],
+                [sys.executable, *SAFELY, "-m", "holdfast.runtime.process", spec.to_argument()],
                 env={**os.environ, **self.ledger.environment, WORKER_VARIABLE: worker},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

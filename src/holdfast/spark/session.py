@@ -14,6 +14,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
+from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
 
 # Static settings: only a session that Holdfast makes itself can have them.
 _STATIC = {
@@ -57,6 +58,9 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     if master.startswith("local"):
         # An exchange on one machine goes through the page cache: compressing it costs a fifth of a job.
         settings.setdefault("spark.shuffle.compress", "false")
+        # Spark starts Python in the current directory; what lies there must not take the place of Python's modules.
+        settings.setdefault(f"spark.executorEnv.{SAFELY_VARIABLE}", "1")
+        settings.setdefault("spark.executorEnv.PYTHONPATH", for_tasks())
     settings.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "holdfast-warehouse"))
     for key, value in settings.items():
         builder = builder.config(key, value)
