@@ -29,6 +29,7 @@ def describe(reference: str, workers: int | None) -> Json:
     plan = plan.spread(workers) if workers else plan
     return {
         "flow": plan.name,
+        "trigger_us": plan.trigger_us,
         "groups": [
             {
                 "name": group.name,

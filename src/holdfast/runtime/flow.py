@@ -22,6 +22,8 @@ class Flow(FlowDescription):
 
     `guarantee` is checked when the flow is planned. `survives` says which loss the flow outlives:
     `"process"`, or `"power"` (the default), for which files are carried to the disk in the background.
+    `trigger="10 seconds"` has each stage take rows of its sources in one epoch per interval at most, so that small files
+    are read in batches; without it, as soon as there are any.
     """
 
     def run(

@@ -33,7 +33,9 @@ def explain(flow: FlowName, as_json: AsJson = False) -> None:
 def lines(found: Json) -> Iterator[str]:
     """An explanation as an indented tree."""
     yield f"flow {found['flow']}"
-    yield from _branch({name: found[name] for name in ("guarantee", "survives", "replica", "groups")}, 1)
+    yield from _branch(
+        {name: found[name] for name in ("guarantee", "survives", "replica", "trigger", "groups")}, 1
+    )
     for kind, title in (("sources", "source"), ("stages", "stage"), ("sinks", "sink")):
         for part in found[kind]:
             yield ""

@@ -44,6 +44,13 @@ def run(
             min=1, metavar="N", help="Spread the stages over N processes. [default: as the flow says]"
         ),
     ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Take rows of sources in batches, one in so long at most. [default: as the flow says]",
+        ),
+    ] = None,
     lease: Annotated[
         str,
         typer.Option(
@@ -97,6 +104,7 @@ def run(
         master=master,
         conf=settings,
         tasks=tasks,
+        trigger_us=None if trigger is None else microseconds(trigger, "--trigger"),
         lease_ms=_lease_ms(lease),
     )
     with view_for(console(live=True), quiet=quiet, as_json=as_json) as view:
