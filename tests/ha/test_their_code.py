@@ -5,6 +5,7 @@ Its code uses modules that lie beside it, in the worker and in Spark's tasks; ot
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,8 @@ def test_code_that_raises_is_told_at_once_and_the_next_run_goes_on(tmp_path: Pat
     assert (tmp_path / "calls").read_text().split() == ["called"], "nobody tried again"
     (log,) = (tmp_path / "work" / "logs").iterdir()
     assert f"log:   {log}" in said
-    assert "handlePythonException" in log.read_text(), "the log has all that Spark said"
+    assert "handlePythonException" in log.read_text(), "the log has all that Spark said of it"
+    assert not {"incubator", " WARN ", "log4j"} & set(re.findall("incubator| WARN |log4j", log.read_text()))
     write_files(tmp_path / "in", [pa.table({"k": [1, 2], "v": [6, 3]})], first=1)
     mended = run(tmp_path)
     assert mended.returncode == 0, mended.stderr

@@ -15,12 +15,13 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
+from holdfast.spark.quiet import LOG_LEVEL, quietly
 
 # Static settings: only a session that Holdfast makes itself can have them.
 _STATIC = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    LOG_LEVEL: "ERROR",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.artifact.isolation.enabled": "false",
@@ -51,6 +52,8 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     _leave_errors_to_us()
     builder = SparkSession.builder.appName(f"holdfast-{name}")
     if master.startswith("sc://"):
+        for key, value in conf.items():
+            builder = builder.config(key, value)
         return builder.remote(master).getOrCreate()
     builder = builder.master(master)
     with as_file(files("holdfast.spark") / "fair-scheduler.xml") as allocation:
@@ -64,7 +67,8 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     settings.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "holdfast-warehouse"))
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with quietly(conf):
+        return builder.getOrCreate()
 
 
 def _leave_errors_to_us() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,7 +145,17 @@ def _names(given: str) -> Iterator[str]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left. It is drawn when something is told: a thread of its own would be torn by forks."""
+    """A bar with the time left. It is drawn when something is told: a thread of its own would be torn by forks.
+
+    Elsewhere than on a terminal, a line per run.
+    """
+    if not sys.stderr.isatty():
+        lines = _Lines()
+        try:
+            yield lines.told
+        finally:
+            lines.runs()
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -160,3 +171,29 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
             bar.update(task, description=progress.doing, completed=progress.done, total=total, refresh=True)
 
         yield told
+
+
+class _Lines:
+    """Tells a campaign as lines for a log: what is being done, and each run with what came of it."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._doing = ""
+        self._shown = 0
+
+    def told(self, progress: Progress) -> None:
+        """Say what is new."""
+        self._progress = progress
+        self.runs()
+        if progress.doing != self._doing:
+            self._doing = progress.doing
+            print(self._doing, file=sys.stderr, flush=True)
+
+    def runs(self) -> None:
+        """Say how the runs went that have ended since."""
+        outcomes = self._progress.outcomes if self._progress else []
+        for outcome in outcomes[self._shown :]:
+            self._shown += 1
+            of = f"{self._shown}/{self._progress.total}" if self._progress else ""
+            what = f"{outcome.policy}, {outcome.title}: {outcome.shown}"
+            print(f"{of} {what}, {outcome.seconds:.1f} s", file=sys.stderr, flush=True)
