@@ -49,7 +49,12 @@ def verify(
         str | None, typer.Option(help="For the fault `target`: a command that restarts the sinks' servers.")
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all that was found as JSON.")
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Write all that was found as JSON; `-` is stdout, and nothing else is printed.",
+        ),
     ] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a page to read.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", help="Write JUnit's XML, for CI.")] = None,
@@ -78,6 +83,8 @@ def verify(
     - `holdfast verify orders.py --policies all --faults kill --html report.html`
 
     - `holdfast verify orders.py --faults zombie --points commit.before`
+
+    - `holdfast verify orders.py --json - | jq .summary`
     """
     from holdfast.verify import html, junit, report, text
     from holdfast.verify.campaign import Wanted
@@ -100,7 +107,8 @@ def verify(
     for write, path in ((report.write, json_file), (html.write, html_file), (junit.write, junit_file)):
         if path is not None:
             write(campaign, path)
-    text.show(campaign, console())
+    if json_file != report.STDOUT:
+        text.show(campaign, console())
     raise typer.Exit(campaign.exit_status)
 
 
