@@ -15,7 +15,7 @@ from holdfast.core.python_path import put_last
 from holdfast.flow import nodes
 from holdfast.flow.flow import FlowDescription
 from holdfast.flow.own import inner_function
-from holdfast.runtime.neighbours import refuse_taken_module, refuse_taken_names
+from holdfast.runtime.neighbours import refuse_taken_file, refuse_taken_module
 
 _importing = 0
 
@@ -122,7 +122,7 @@ def _from_file(path: Path) -> ModuleType:
         raise FlowImportError(
             f"there is no file {path}", operation="import", hint="Write path.py, path.py:name or module:name."
         )
-    refuse_taken_names(path)
+    refuse_taken_file(path)
     put_last(path.parent)
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
@@ -141,7 +141,7 @@ def _from_path(name: str) -> ModuleType:
             operation="import",
             hint="Write path.py, path.py:name or module:name.",
         )
-    refuse_taken_module(name.partition(".")[0], Path.cwd())
+    refuse_taken_module(name, Path.cwd())
     put_last(Path.cwd())
     return importlib.import_module(name)
 

@@ -18,31 +18,38 @@ from holdfast.core.errors import FlowImportError
 _NEEDED = frozenset({"holdfast", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "sqlalchemy", "xxhash"})
 
 
-def refuse_taken_names(flow: Path) -> None:
-    """Refuse a flow that has the name of another module, or imports one from beside itself that has."""
+def refuse_taken_file(flow: Path) -> None:
+    """Refuse a flow's file that has the name of another module, or imports one from beside itself that has."""
     if flow.stem in sys.stdlib_module_names or flow.stem in _NEEDED:
         raise _taken(f"{flow} has the name of {_owner(flow.stem)}", flow)
+    _refuse_taken_imports(flow, flow.parent)
+
+
+def refuse_taken_module(name: str, directory: Path) -> None:
+    """The same for a flow's module: what it imports from this directory, and its own package there."""
+    top = name.partition(".")[0]
+    here, file = _beside(directory, top), directory / f"{name.replace('.', '/')}.py"
+    if here is not None and not _is_found(top, here, directory):
+        raise _taken(f"{here} has the name of {_owner(top)}", here)
+    if file.is_file():
+        _refuse_taken_imports(file, directory)
+
+
+def _refuse_taken_imports(flow: Path, directory: Path) -> None:
     todo, seen = [flow], {flow}
     while todo:
         file = todo.pop()
         for name, line in _imports(file):
-            beside = _beside(flow.parent, name)
+            beside = _beside(directory, name)
             if beside is None or beside in seen:
                 continue
-            if not _is_found(name, beside, flow.parent):
+            if not _is_found(name, beside, directory):
                 raise _taken(
                     f"line {line} of {file} imports {name!r}, which is the name of {_owner(name)} and of {beside}",
                     beside,
                 )
             seen.add(beside)
             todo.append(beside)
-
-
-def refuse_taken_module(name: str, directory: Path) -> None:
-    """Refuse the name of a flow's module, if it is in this directory and another is found first."""
-    here = _beside(directory, name)
-    if here is not None and not _is_found(name, here, directory):
-        raise _taken(f"{here} has the name of {_owner(name)}", here)
 
 
 def _imports(file: Path) -> Iterator[tuple[str, int]]:

@@ -135,6 +135,9 @@ def test_a_module_in_the_current_directory_with_a_taken_name_is_told(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(hf.FlowImportError, match="has the name of"):
         load("json:flow")
+    written(tmp_path / "imports_json.py", "import json\n" + FLOW)
+    with pytest.raises(hf.FlowImportError, match="imports 'json'"):
+        load("imports_json:flow")
 
 
 def test_tasks_find_the_directory_of_a_script_behind_all_others(tmp_path: Path) -> None:
