@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint api-reference demo verify prove matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
+.PHONY: help venv services services-stop test test-all lint api-reference wheel demo verify prove matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -27,6 +27,9 @@ lint: $(READY) ## ruff, mypy and import-linter
 
 api-reference: $(READY) ## write docs/API.md from the docstrings (a test says when it is stale)
 	@$(BIN)/python scripts/api_reference
+
+wheel: $(READY) ## build dist/holdfast-VERSION-py3-none-any.whl from what is committed
+	@scripts/wheel
 
 services: $(READY) ## start PostgreSQL and Kafka for tests, and say how to reach them
 	@$(BIN)/python scripts/services start

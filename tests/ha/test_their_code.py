@@ -1,7 +1,11 @@
-"""A supervised flow whose code raises: told at once, by one worker, with the user's own file and line."""
+"""A supervised flow whose code raises: told at once, by one worker, with the user's own file and line.
+
+Its code uses modules that lie beside it, in the worker and in Spark's tasks; others there have names of Python's own.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +23,7 @@ from pathlib import Path
 
 from pyspark.sql import functions as f
 
+import beside_the_flow
 import holdfast as hf
 
 CALLS = Path(__file__).with_name("calls")
@@ -27,6 +32,9 @@ CALLS = Path(__file__).with_name("calls")
 def share(value):
     if value == 0:
         CALLS.open("a").write("called\\n")
+    import only_in_tasks
+
+    assert only_in_tasks.DOZEN == beside_the_flow.DOZEN
     return 12 // value
 
 
@@ -50,6 +58,11 @@ def workers_started(home: Path) -> int:
 @pytest.mark.timeout(300)
 def test_code_that_raises_is_told_at_once_and_the_next_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "shares.py").write_text(FLOW)
+    for name in ("beside_the_flow", "only_in_tasks"):
+        (tmp_path / f"{name}.py").write_text("DOZEN = 12\n")
+    # Nobody imports these: everybody goes on with Python's own, and with the NumPy that is installed.
+    for name in ("types", "random", "json", "numpy"):
+        (tmp_path / f"{name}.py").write_text(f"raise ImportError('{name}.py of the user')\n")
     write_files(tmp_path / "in", [pa.table({"k": [1, 2], "v": [n, 3]}) for n in (2, 0, 4)])
     failed = run(tmp_path)
     said, raised = failed.stderr, FLOW.splitlines().index("    return 12 // value") + 1
@@ -63,7 +76,8 @@ def test_code_that_raises_is_told_at_once_and_the_next_run_goes_on(tmp_path: Pat
     assert (tmp_path / "calls").read_text().split() == ["called"], "nobody tried again"
     (log,) = (tmp_path / "work" / "logs").iterdir()
     assert f"log:   {log}" in said
-    assert "handlePythonException" in log.read_text(), "the log has all that Spark said"
+    assert "handlePythonException" in log.read_text(), "the log has all that Spark said of it"
+    assert not {"incubator", " WARN ", "log4j"} & set(re.findall("incubator| WARN |log4j", log.read_text()))
     write_files(tmp_path / "in", [pa.table({"k": [1, 2], "v": [6, 3]})], first=1)
     mended = run(tmp_path)
     assert mended.returncode == 0, mended.stderr

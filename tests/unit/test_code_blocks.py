@@ -33,6 +33,7 @@ HERE = "tests/unit/test_code_blocks.py"
 TABLE = """
 README.md
   sh      tests/unit/test_code_blocks.py::test_continuous_integration_types_what_the_readme_begins_with
+  sh      tests/ha/test_wheel.py::test_the_readme_runs_as_written_from_a_wheel_in_an_empty_directory
   python  tests/ha/test_docs.py::test_the_readmes_flow_and_commands_run_as_written
   sh      tests/ha/test_docs.py::test_the_readmes_flow_and_commands_run_as_written
 docs/AGGREGATES.md

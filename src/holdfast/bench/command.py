@@ -19,6 +19,7 @@ from holdfast.bench.outage import Commit
 from holdfast.bench.policy_job import SOURCE, STAGE, Case, flow_text
 from holdfast.core import limits
 from holdfast.core.errors import HoldfastError, LedgerError
+from holdfast.core.python_path import SAFELY
 from holdfast.flow.policies import Standby
 from holdfast.ledger import groups, schema
 from holdfast.ledger.groups import GroupRow, WorkerRow
@@ -77,7 +78,7 @@ class Command:
         words = ["run", str(flow), "--work-dir", str(self.root), "--master", MASTER, "--quiet"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *words],
+                [sys.executable, *SAFELY, "-m", "holdfast", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

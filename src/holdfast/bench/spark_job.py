@@ -21,6 +21,7 @@ from holdfast.bench.feed import Feed, Pool
 from holdfast.bench.outage import Commit
 from holdfast.bench.policy_job import LATE, SCHEMA, WINDOW
 from holdfast.core.errors import HoldfastError
+from holdfast.core.python_path import SAFELY
 
 
 def main(inputs: str, checkpoint: str) -> None:
@@ -57,7 +58,7 @@ class SparkJob:
         words = [str(self.feed.directory), str(self._checkpoint)]
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", __name__, *words],
+                [sys.executable, *SAFELY, "-m", __name__, *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

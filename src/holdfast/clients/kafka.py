@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.core import limits
 from holdfast.core.errors import PlanError
+from holdfast.core.extras import package_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -252,14 +253,8 @@ def explained(error: KafkaError, heard: str = "") -> Exception:
 
 def client() -> Any:
     """The package of the client, which only flows with Kafka need."""
-    try:
+    with package_of("kafka"):
         import confluent_kafka
-    except ImportError as error:
-        raise PlanError(
-            "Kafka needs the package confluent-kafka, which is not installed",
-            operation="kafka",
-            hint="pip install 'holdfast[kafka]'",
-        ) from error
     return confluent_kafka
 
 

@@ -19,6 +19,7 @@ def explain(plan: FlowPlan) -> Json:
         "survives": plan.survives,
         "replica": plan.replica,
         "tracker": plan.tracker,
+        "trigger": None if plan.trigger_us is None else spelled(plan.trigger_us),
         "groups": [{"name": group.name, "stages": list(group.stages)} for group in plan.groups],
         "sources": [
             {

@@ -16,10 +16,11 @@ from holdfast.flow.habits import unknown_method
 from holdfast.flow.joining import Joining
 from holdfast.flow.names import check_name
 from holdfast.flow.on_stage import OnStage
-from holdfast.flow.policies import TIER_THAT_SURVIVES, Policy, check_policy, default_policy
+from holdfast.flow.policies import Policy, check_policy, default_policy
+from holdfast.flow.settings import check_settings
 from holdfast.flow.stateful import own_operator
 from holdfast.flow.steps import RowSteps
-from holdfast.flow.substreams import TRACKERS, XOR, labelling_of, waits_for_end
+from holdfast.flow.substreams import XOR, labelling_of, waits_for_end
 from holdfast.flow.windows import event_time
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from holdfast.flow.nodes import Node, Stateful, Transformation
     from holdfast.flow.own import Final, Update
     from holdfast.flow.tables import TableSpec
-
-GUARANTEES = ("at_most_once", "at_least_once", "exactly_once")
-SURVIVES = tuple(TIER_THAT_SURVIVES)
 
 
 class FlowDescription:
@@ -44,27 +42,15 @@ class FlowDescription:
         recover: Policy | None = None,
         replica: str | None = None,
         tracker: str = XOR,
+        trigger: str | None = None,
     ) -> None:
         self.name = check_name(name, "flow")
-        for option, value, choices in (
-            ("guarantee", guarantee, GUARANTEES),
-            ("survives", survives, SURVIVES),
-            ("tracker", tracker, TRACKERS),
-        ):
-            if value not in choices:
-                raise PlanError(
-                    f"{option}={value!r} is not one of {', '.join(choices)}", operation="describe"
-                )
-        if replica is not None and not (isinstance(replica, str) and replica):
-            raise PlanError(
-                f"replica={replica!r} does not name a directory",
-                operation="describe",
-                hint='Name one that is not lost with this machine, such as replica="/mnt/backup/orders".',
-            )
+        check_settings(guarantee, survives, tracker, replica)
         self.guarantee = guarantee
         self.survives = survives
         self.replica = replica
         self.tracker = tracker
+        self.trigger_us = None if trigger is None else microseconds(trigger, "trigger")
         self.default_policy = default_policy(survives) if recover is None else check_policy(recover)
         self.policies: dict[Node, Policy] = {}
         self.starts: dict[Node, str] = {}

@@ -35,7 +35,7 @@ INSTEAD = {
     "sort": "nothing: a stream has no order; hf.max, hf.first and hf.last choose by a column",
     "start": ".to(sink), then flow.run(...) or `holdfast run FLOW`",
     "toDF": "rename(old='new')",
-    "trigger": "max_files_per_epoch= or max_rows_per_epoch= of the source",
+    "trigger": 'hf.Flow(name, trigger="10 seconds") for processingTime, run(until_idle=True) for availableNow',
     "unionAll": "union(*others)",
     "unionByName": "union(*others), which matches columns by name",
     "withColumn": "with_column(name, expression)",

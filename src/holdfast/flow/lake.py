@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -195,19 +194,6 @@ def delta_source(
             raise PlanError(f"{name} must be at least 1, not {bound}", operation="delta_source")
     bounds = max_files_per_epoch, max_rows_per_epoch, idle_us(idle_after)
     return DeltaSource(_path("delta_source", path), start, on_change, *bounds, _settings(options))
-
-
-@contextmanager
-def package_of(extra: str) -> Iterator[None]:
-    """Say how to install a package that is imported inside, if it is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise PlanError(
-            f"the package {error.name} is not installed",
-            operation="plan",
-            hint=f"pip install 'holdfast[{extra}]'",
-        ) from error
 
 
 def without_secrets(text: str, settings: Settings = ()) -> str:

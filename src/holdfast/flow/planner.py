@@ -151,6 +151,7 @@ class FlowPlan:
     replica: str | None  # the directory of the tier `replica`
     tracker: str  # of substreams: "xor" or "punctuation"
     loops: tuple[LoopSpec, ...] = ()  # what is fed back
+    trigger_us: int | None = None  # between two epochs of a stage that take rows of sources
     tables: dict[str, TableSpec] = field(default_factory=dict)  # that stages are enriched with
 
     @cached_property
@@ -191,6 +192,10 @@ class FlowPlan:
     def spread(self, workers: int) -> FlowPlan:
         """The same flow in so many groups; in fewer, where it has fewer stages."""
         return replace(self, groups=dealt(self.groups, workers))
+
+    def triggered(self, every_us: int) -> FlowPlan:
+        """The same flow with another trigger."""
+        return replace(self, trigger_us=every_us)
 
     def alone(self) -> FlowPlan:
         """The same flow in one group, for a process that runs all of it."""
@@ -259,8 +264,8 @@ class _Planner:
         groups = groups_of(flow.placed, self.cut, names)
         facts = flow.name, flow.guarantee, flow.survives, self.sources
         tables = {name: flow.tables[name] for stage in self.stages for name in stage.tables}
-        stages, ends = tuple(self.stages), tuple(sinks)
-        return FlowPlan(*facts, stages, ends, groups, flow.replica, flow.tracker, loops, tables)
+        rest = flow.replica, flow.tracker, loops, flow.trigger_us, tables
+        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, *rest)
 
     def _closed(self) -> tuple[LoopSpec, ...]:
         """Cut what closes loops, after what reads them; that may lead to further loops."""

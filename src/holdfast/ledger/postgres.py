@@ -21,7 +21,8 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from holdfast.core import limits
-from holdfast.core.errors import LedgerError, PlanError
+from holdfast.core.errors import LedgerError
+from holdfast.core.extras import package_of
 from holdfast.ledger import schema
 from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME, SCHEMA_PREFIX, InPostgres
 from holdfast.ledger.process import Process
@@ -265,11 +266,5 @@ def _connect_arguments(location: InPostgres) -> dict[str, Any]:
 
 
 def _import_driver() -> None:
-    try:
+    with package_of("postgres"):
         import psycopg  # noqa: F401
-    except ImportError as error:
-        raise PlanError(
-            "a ledger in PostgreSQL needs the package psycopg",
-            operation="open",
-            hint="pip install 'holdfast[postgres]'",
-        ) from error

@@ -21,6 +21,9 @@ from holdfast.ledger.process import Process
 from holdfast.ledger.unread import all_unread
 
 _EVENTS_SHOWN = 10
+
+# Kinds of events that happen all the time, and of which the newest say nothing.
+ROUTINE = ("merged",)
 _REFUSED_SHOWN = 10
 
 
@@ -42,6 +45,7 @@ def status(work_dir: Path) -> Json:
             "snapshots": snapshot_report.standing(tx),
             "failovers": failovers(tx),
             "events": _events(tx),
+            "routine": _routine(tx),
         }
 
 
@@ -151,6 +155,23 @@ def failovers(tx: Connection) -> Json:
 
 
 def _events(tx: Connection) -> list[Json]:
+    """The newest, and further back the newest that are no routine: merges do not push a fail-over out of sight."""
     table = schema.events
-    newest = tx.execute(sa.select(table).order_by(table.c.seq.desc()).limit(_EVENTS_SHOWN)).mappings()
-    return [dict(row) for row in newest][::-1]
+    newest = sa.select(table).order_by(table.c.seq.desc()).limit(_EVENTS_SHOWN)
+    seldom = (
+        sa.select(table).where(table.c.kind.not_in(ROUTINE)).order_by(table.c.seq.desc()).limit(_EVENTS_SHOWN)
+    )
+    found = {row["seq"]: dict(row) for query in (newest, seldom) for row in tx.execute(query).mappings()}
+    return [found[seq] for seq in sorted(found)]
+
+
+def _routine(tx: Connection) -> Json:
+    """By kind, how often what happens all the time has happened, as far as it is remembered, and when last."""
+    table = schema.events
+    counted = sa.select(table.c.kind, sa.func.count(), sa.func.max(table.c.at_ms)).where(
+        table.c.kind.in_(ROUTINE)
+    )
+    return {
+        kind: {"count": count, "last": moment(int(at_ms) * 1000)}
+        for kind, count, at_ms in tx.execute(counted.group_by(table.c.kind)).all()
+    }

@@ -24,6 +24,7 @@ from holdfast.protocols.snapshots import Region
 from holdfast.runtime.news import News
 from holdfast.runtime.progress import Progress
 from holdfast.runtime.script import UNSCRIPTED, Script
+from holdfast.runtime.ticks import Ticks
 from holdfast.sources.contract import Source
 from holdfast.sources.table_files import TableFiles
 from holdfast.spark.bind import BoundStage
@@ -117,10 +118,11 @@ class Runtime:
     tags: set[str] = field(default_factory=set)
     owns_session: bool = False  # whether nobody else has jobs in the session
     news: News = field(init=False)
+    ticks: Ticks = field(init=False)
     region: Region = field(init=False)  # the stages that snapshots capture as one, in the whole flow
 
     def __post_init__(self) -> None:
-        self.region = self.plan.region
+        self.region, self.ticks = self.plan.region, Ticks(self.plan.trigger_us)
         self.news = News(self.ledger, self.alarm.ring)
 
     @property

@@ -39,6 +39,7 @@ def describe(reference: str, workers: int | None, work_dir: str | None) -> Json:
     plan = plan.spread(workers) if workers else plan
     return {
         "flow": plan.name,
+        "trigger_us": plan.trigger_us,
         "groups": [
             {
                 "name": group.name,

@@ -30,6 +30,8 @@ class Flow(FlowDescription):
       the tiers that `survives` needs.
     - `replica`: a directory that is not lost with this machine. None by default; one that nothing uses is refused.
     - `tracker`: how the end of substreams is found out, `"xor"`, the default, or `"punctuation"`: docs/SUBSTREAMS.md compares them.
+    - `trigger`: `"10 seconds"` has each stage take rows of its sources in one epoch per interval at most, so that small files are read in
+      batches. By default rows are taken as soon as there are any.
 
     Raises `hf.PlanError` if the name or a choice cannot be. What the flow cannot hold is told when it is planned, by `flow.run`,
     `holdfast run` and `holdfast explain`.

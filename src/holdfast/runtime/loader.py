@@ -11,9 +11,11 @@ from pathlib import Path
 from types import ModuleType
 
 from holdfast.core.errors import FlowImportError, HoldfastError
+from holdfast.core.python_path import put_last
 from holdfast.flow import nodes
 from holdfast.flow.flow import FlowDescription
 from holdfast.flow.own import inner_function
+from holdfast.runtime.neighbours import refuse_taken_file, refuse_taken_module
 
 _importing = 0
 
@@ -120,17 +122,15 @@ def _from_file(path: Path) -> ModuleType:
         raise FlowImportError(
             f"there is no file {path}", operation="import", hint="Write path.py, path.py:name or module:name."
         )
+    refuse_taken_file(path)
+    put_last(path.parent)
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path.insert(0, str(path.parent.resolve()))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -141,11 +141,9 @@ def _from_path(name: str) -> ModuleType:
             operation="import",
             hint="Write path.py, path.py:name or module:name.",
         )
-    sys.path.insert(0, "")
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.pop(0)
+    refuse_taken_module(name, Path.cwd())
+    put_last(Path.cwd())
+    return importlib.import_module(name)
 
 
 def _not_found(reference: str, why: str, flows: dict[str, FlowDescription]) -> FlowImportError:

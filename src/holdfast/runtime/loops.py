@@ -53,6 +53,7 @@ class Loop:
     by_news: bool = (
         True  # whether only a change of the ledger can bring work; otherwise every rest ends in a look
     )
+    is_due: Callable[[], bool] = lambda: False  # whether the clock has brought what the last step waited for
 
 
 class Loops:
@@ -100,8 +101,9 @@ class Loops:
                     bell.clear()
                 outlook.look()
                 if not self._stepped(loop.step, patience):
-                    while not bell.wait(loop.rest_ms / 1000) and loop.by_news and not outlook.is_due():
-                        continue
+                    while not bell.wait(loop.rest_ms / 1000) and loop.by_news:
+                        if outlook.is_due() or loop.is_due():
+                            break
         except BaseException as error:
             self.failed(error)
 

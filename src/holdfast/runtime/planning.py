@@ -46,7 +46,7 @@ class _Taken:
     stop: int
     rows: int
     empty_until: int  # the first position that holds rows; `stop` if none does
-    kept_out: bool = False  # it may hold rows, and waits for a cycle
+    kept_out: bool = False  # it may hold rows, and waits for a cycle or for the trigger
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _all_taken(
     bounds = ceilings(rt, tx, row) if _producers_known(rt, tx, stage) else None
     if bounds is None or _is_held_back(rt, tx, row):
         return None
-    kept_out = cycles.kept_out(rt, tx, stage)
+    kept_out = cycles.kept_out(rt, tx, stage) | rt.ticks.kept_out(tx, stage.spec, row)
     return {
         origin: _take(rt, tx, stage, origin, bounds.get(origin.id), origin in kept_out)
         for origin in cycles.first_fed_back(stage)

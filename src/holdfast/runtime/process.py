@@ -28,13 +28,14 @@ from holdfast.runtime.standby import Standby
 from holdfast.runtime.worker_spec import WorkerSpec
 
 
-def planned(flow: str, workers: int | None) -> FlowPlan:
+def planned(spec: WorkerSpec) -> FlowPlan:
     """The flow of a file or module, cut and placed."""
-    description = loader.load(flow)
+    description = loader.load(spec.flow)
     loader.ship_module_by_value(description)
     found = plan(description)
     columns.check(found)
-    return found.spread(workers) if workers else found
+    found = found.spread(spec.workers) if spec.workers else found
+    return found.triggered(spec.trigger_us) if spec.trigger_us else found
 
 
 def main(argument: str) -> int:
@@ -68,7 +69,7 @@ def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
     """Bind, wait to be called, run; what became of it."""
     from holdfast.runtime import early, worker
 
-    flow = early.ready(planned(spec.flow, spec.workers), ledger)
+    flow = early.ready(planned(spec), ledger)
     options = worker.RunOptions(
         spec.until_idle or spec.drain, spec.master, spec.conf, tasks=spec.tasks, drain=spec.drain
     )

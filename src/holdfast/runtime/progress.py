@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
+from holdfast.core.size import size
 from holdfast.ledger.lag import Lag, Standing
 
 
@@ -24,8 +25,8 @@ class StageProgress:
     layer_bytes: int = 0
     repairs: int = 0
     aside: dict[str, int] = field(default_factory=dict)  # rows that went another way, since the flow began
-    samples: list[EpochSample] = field(default_factory=list)
-    merges: list[MergeSample] = field(default_factory=list)
+    samples: list[EpochSample] = field(default_factory=list, repr=False)
+    merges: list[MergeSample] = field(default_factory=list, repr=False)
 
     @property
     def rows_per_second(self) -> float:
@@ -63,6 +64,9 @@ class Notice:
     kind: str  # failover, expelled, not seen, code changed, skipped
     reason: str
 
+
+# Letters of a line of a printed report, which is meant to fit a terminal, and of a stage's name in it at least.
+LINE_MAX, NAME_SHOWN_MIN = 80, 7
 
 # Samples that a run keeps per stage, for its report; a long run keeps the newest.
 SAMPLES_MAX = 10_000
@@ -125,9 +129,9 @@ class Progress:
             self.sinks[name] = epoch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """What a run did, for the caller of `flow.run`."""
+    """What a run did, for the caller of `flow.run`. Printed, it is a line per stage."""
 
     flow: str
     generation: int
@@ -139,3 +143,33 @@ class Report:
     def rows(self) -> int:
         """Rows that all stages together took from their inputs."""
         return sum(stage.rows for stage in self.stages.values())
+
+    def __str__(self) -> str:
+        head = f"flow {self.flow}, generation {self.generation}: {self.rows:,} rows in {self.seconds:.1f} s"
+        titles = ("stage", "epochs", "rows", "rows/s", "lag", "state rows", "state")
+        lines = [titles, *((name, *_numbers(stage)) for name, stage in self.stages.items())]
+        sinks = [f"sink {name}: epoch {epoch}" for name, epoch in self.sinks.items()]
+        return "\n".join([head, *_columns(lines), *sinks])
+
+    __repr__ = __str__
+
+
+def _numbers(stage: StageProgress) -> list[str]:
+    numbers = (stage.epochs, stage.rows, round(stage.rows_per_second), stage.lag.rows, stage.state_rows)
+    return [*(f"{number:,}" for number in numbers), size(stage.state_bytes)]
+
+
+def _columns(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines with their columns below each other: names, cut to what the numbers leave of a line, then numbers."""
+    widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[1:]]
+    room = max(NAME_SHOWN_MIN, LINE_MAX - sum(width + 2 for width in widths))
+    names = min(room, max(len(name) for name, *_ in lines))
+    return [
+        "  ".join(
+            [
+                f"{name if len(name) <= names else f'{name[: names - 1]}…':<{names}}",
+                *(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)),
+            ]
+        )
+        for name, *cells in lines
+    ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import CodeError, FencedError, HoldfastError
@@ -21,9 +22,10 @@ from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.event_time import event_time_of
 from holdfast.runtime.execution import execute, layer_info, not_deterministic
+from holdfast.runtime.loops import Loop
 from holdfast.runtime.passing import pass_over
 from holdfast.runtime.pinning import base_state
-from holdfast.runtime.planning import PassOver, frontier_of_inputs, next_step
+from holdfast.runtime.planning import PassOver, frontier_of_inputs, is_timed, next_step
 from holdfast.runtime.progress import EpochSample
 from holdfast.runtime.recovery import open_buckets, skip_over
 from holdfast.runtime.repair import repair
@@ -33,6 +35,12 @@ from holdfast.spark.bind import BoundStage
 from holdfast.spark.epoch import Outcome, SparkJobError
 from holdfast.state.run import LostFileError
 from holdfast.storage.workdir import attempt_directory
+
+
+def loop_of(rt: Runtime, stage: BoundStage) -> Loop:
+    """What a worker does for one stage, again and again."""
+    by_news, is_due = not is_timed(rt, stage), partial(rt.ticks.has_come, stage.name)
+    return Loop(f"stage {stage.name}", StageLoop(rt, stage).step, by_news=by_news, is_due=is_due)
 
 
 class StageLoop:
@@ -168,6 +176,7 @@ class StageLoop:
             "attempts": attempts,
             **event_time_of(self._stage, plan, outcome, before, inputs_frontier_us),
             **self._depends(before, epoch, plan, outcome),
+            **rt.ticks.noted(plan.ranges, plan.now_ms, before),
             **labels,
         }
         crashpoints.reach("commit.before")

@@ -22,6 +22,7 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
 from holdfast.core.ids import new_attempt_id
 from holdfast.core.json import Json
+from holdfast.core.python_path import SAFELY
 from holdfast.ledger import groups, holder, standstill
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
@@ -70,7 +71,7 @@ class SupervisorOptions:
 def planned(flow: str, workers: int | None, work_dir: Path | None = None) -> Json:
     """The plan of a flow, made by a short-lived process."""
     request = {"flow": flow, "workers": workers, "work_dir": str(work_dir) if work_dir else None}
-    command = [sys.executable, "-m", "holdfast.runtime.describe", json.dumps(request)]
+    command = [sys.executable, *SAFELY, "-m", "holdfast.runtime.describe", json.dumps(request)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
@@ -351,7 +352,7 @@ class _Supervisor:
         spec = replace(self.spec, worker=worker, group=group, in_background=in_background)
         with (self.root / LOGS / f"{worker}.log").open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.runtime.process", spec.to_argument()],
+                [sys.executable, *SAFELY, "-m", "holdfast.runtime.process", spec.to_argument()],
                 env={**os.environ, **self.ledger.environment, WORKER_VARIABLE: worker},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

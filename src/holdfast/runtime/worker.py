@@ -36,15 +36,14 @@ from holdfast.runtime.early import ready
 from holdfast.runtime.loops import Loop, Loops, cut_short
 from holdfast.runtime.merger import Merger
 from holdfast.runtime.passing import check_all_read
-from holdfast.runtime.planning import has_work, is_behind, is_timed
+from holdfast.runtime.planning import has_work, is_behind
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.repair import needs_repair, repair
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.runtime.sink_loop import SinkLoop
-from holdfast.runtime.stage_loop import StageLoop
+from holdfast.runtime.stage_loop import loop_of
 from holdfast.sinks.make import make_sink
-from holdfast.spark.bind import BoundStage
 from holdfast.spark.session import epoch_settings, make_session
 from holdfast.storage import workdir
 from holdfast.storage.shipper import ship
@@ -238,17 +237,13 @@ class Worker:
     def _hot_loops(self) -> list[Loop]:
         """What a follower computes too."""
         hot = [stage for stage in self._rt.own_stages if stage.spec.policy.standby is Standby.HOT]
-        return [self._stage_loop(stage) for stage in hot]
-
-    def _stage_loop(self, stage: BoundStage) -> Loop:
-        rt = self._rt
-        return Loop(f"stage {stage.name}", StageLoop(rt, stage).step, by_news=not is_timed(rt, stage))
+        return [loop_of(self._rt, stage) for stage in hot]
 
     def _all_loops(self) -> list[Loop]:
         """Last what runs from time to time; a commit does not make it more urgent."""
         rt, seldom = self._rt, limits.SWEEP_EVERY_MS
         return [
-            *(self._stage_loop(stage) for stage in rt.own_stages),
+            *(loop_of(rt, stage) for stage in rt.own_stages),
             *(
                 Loop(f"sink {spec.name}", loop.step)
                 for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)
@@ -355,6 +350,8 @@ class Worker:
         rt = self._rt
         if self._discovery.step() or not self._discovery.is_complete():
             return False
+        if rt.ticks.take_at_once():
+            rt.alarm.ring()
         news = rt.news.version
         if news is not None and news == self._busy_at:
             return False

@@ -23,6 +23,7 @@ class WorkerSpec:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     tasks: int | None = None
+    trigger_us: int | None = None  # instead of the flow's own
     lease_ms: int = limits.LEASE_MS_MAX  # how long its lease may stand still
     in_background: bool = False  # whether it starts and practises at low priority until it is called
 

@@ -27,7 +27,8 @@ import pyarrow as pa
 
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, PlanError, SinkError
-from holdfast.flow.lake import DeltaSink, IcebergSink, Settings, package_of, without_secrets
+from holdfast.core.extras import package_of
+from holdfast.flow.lake import DeltaSink, IcebergSink, Settings, without_secrets
 from holdfast.sinks import reading
 from holdfast.sinks.contract import Sink, SinkRecord, admit, opened_for, other_flow
 from holdfast.storage import atomic

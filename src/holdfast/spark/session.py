@@ -14,12 +14,14 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
+from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
+from holdfast.spark.quiet import LOG_LEVEL, quietly
 
 # Static settings: only a session that Holdfast makes itself can have them.
 _STATIC = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    LOG_LEVEL: "ERROR",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.artifact.isolation.enabled": "false",
@@ -57,6 +59,8 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     _leave_errors_to_us()
     builder = SparkSession.builder.appName(f"holdfast-{name}")
     if master.startswith("sc://"):
+        for key, value in conf.items():
+            builder = builder.config(key, value)
         return builder.remote(master).getOrCreate()
     builder = builder.master(master)
     with as_file(files("holdfast.spark") / "fair-scheduler.xml") as allocation:
@@ -66,10 +70,14 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     if master.startswith("local"):
         # An exchange on one machine goes through the page cache: compressing it costs a fifth of a job.
         settings.setdefault("spark.shuffle.compress", "false")
+        # Spark starts Python in the current directory; what lies there must not take the place of Python's modules.
+        settings.setdefault(f"spark.executorEnv.{SAFELY_VARIABLE}", "1")
+        settings.setdefault("spark.executorEnv.PYTHONPATH", for_tasks())
     settings.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "holdfast-warehouse"))
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with quietly(conf):
+        return builder.getOrCreate()
 
 
 def _leave_errors_to_us() -> None:

@@ -48,7 +48,7 @@ def holdfast_verify(tmp_path: Path) -> Callable[..., Verified]:
     def verify(flow: str | Path, **options: object) -> Verified:
         report = tmp_path / "verify.json"
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        command = [sys.executable, "-m", "holdfast", "verify", str(flow), f"--json={report}", *words]
+        command = [sys.executable, "-P", "-m", "holdfast", "verify", str(flow), f"--json={report}", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not report.exists():
             pytest.fail(f"holdfast verify {flow} failed:\n{done.stderr}", pytrace=False)

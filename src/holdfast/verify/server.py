@@ -18,6 +18,7 @@ import pyspark
 
 from holdfast.core import limits
 from holdfast.core.errors import StorageError
+from holdfast.core.python_path import for_tasks
 from holdfast.verify.parent import die_with_the_parent
 
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -43,11 +44,10 @@ def connect_server(home: Path, conf: Mapping[str, str] | None = None) -> Iterato
     flags = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     command = [str(submit), "--master", "local[2]", "--class", _SERVER, *flags, "spark-internal"]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     with (home / "server.log").open("w") as log:
         process = subprocess.Popen(
             command,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path},
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": for_tasks()},
             cwd=home,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -59,3 +59,14 @@ def test_the_replica_and_its_tier_are_shown() -> None:
     assert found["replica"] == "copy/"
     assert found["sources"][0]["rereadable"] is True
     assert "carried to disk and replica" in found["stages"][0]["recovery"]["persisted"]
+
+
+def test_the_trigger_is_shown_and_changes_no_stage() -> None:
+    found = []
+    for trigger in (None, "90 seconds"):
+        flow = hf.Flow("f", trigger=trigger)
+        flow.source("in", hf.files("in/", schema="k long")).to(hf.discard())
+        found.append(explain(plan(flow)))
+    plain, batched = found
+    assert (plain["trigger"], batched["trigger"]) == (None, "1 minute 30 seconds")
+    assert plain["stages"] == batched["stages"]

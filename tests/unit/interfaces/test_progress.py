@@ -10,7 +10,7 @@ from rich.console import Console
 
 from holdfast.interfaces.cli import progress as shown
 from holdfast.ledger.lag import Lag, Standing
-from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report
+from holdfast.runtime.progress import EpochSample, MergeSample, Notice, Progress, Report, StageProgress
 
 
 @pytest.fixture
@@ -125,3 +125,27 @@ def test_quiet_says_nothing(progress: Progress, capsys: pytest.CaptureFixture[st
         view.finished(Report("orders", 2, 3.0, progress.stages, {}))
         view.stopped()
     assert capsys.readouterr().out == ""
+
+
+def test_a_printed_report_of_ten_stages_fits_a_screen() -> None:
+    large = StageProgress(99_999, 12_345, 10**9, 7.0, 10**9, 2**40, Lag(3, 10**8))
+    large.samples += [EpochSample(n, 1, 1.0, 1.0, 1, 0.0) for n in range(1000)]
+    stages = {f"a-stage-with-a-long-name-number-{n}": large for n in range(10)}
+    report = Report("orders", 3, 1234.5, stages, {f"sink-{n}": n for n in range(10)})
+    for text in (str(report), repr(report)):
+        lines = text.splitlines()
+        assert len(lines) <= 24
+        assert max(map(len, lines)) <= 80
+    assert "10,000,000,000 rows" in lines[0]
+    assert "99999" not in text
+    assert len(repr(large)) < 400
+
+
+def test_a_printed_report_has_a_line_per_stage(progress: Progress) -> None:
+    text = str(Report("orders", 3, 2.0, progress.stages, {"out": 5}))
+    assert text.splitlines() == [
+        "flow orders, generation 3: 3,000 rows in 2.0 s",
+        "stage   epochs   rows  rows/s    lag  state rows    state",
+        "totals       1  3,000   2,000  7,000         100  2.0 KiB",
+        "sink out: epoch 5",
+    ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import holdfast as hf
+from holdfast.core.python_path import for_tasks
 from holdfast.runtime.failure import facts_of
 from holdfast.runtime.loader import load
 
@@ -82,3 +86,65 @@ def test_a_file_that_cannot_be_imported_is_told_by_its_own_line(
     facts = facts_of(caught.value)
     assert facts["line"] == f"{path}:{line}"
     assert (hint is None and facts["hint"] is None) or str(hint) in facts["hint"]
+
+
+def test_a_module_beside_the_flow_is_found_also_when_its_code_runs_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "rates_beside.py").write_text("RATE = 3\n")
+    path = written(
+        tmp_path / "rated_flow.py",
+        FLOW + "\n\ndef rate():\n    import rates_beside\n    return rates_beside.RATE\n",
+    )
+    load(path)
+    assert sys.modules["rated_flow"].rate() == 3
+    assert sys.path[-1] == str(tmp_path)
+    assert str(tmp_path) in for_tasks().split(os.pathsep)
+    other = tmp_path / "other"
+    other.mkdir()
+    load(written(other / "other_flow.py", FLOW))
+    assert str(tmp_path) not in sys.path, "only one flow's directory is on the path"
+
+
+def test_a_module_beside_the_flow_with_a_taken_name_is_told_where_the_flow_imports_it(tmp_path: Path) -> None:
+    (tmp_path / "types.py").write_text("raise ImportError('mine')\n")
+    (tmp_path / "numpy.py").write_text("raise ImportError('mine')\n")
+    (tmp_path / "passes_on.py").write_text("def late():\n    from types import SimpleNamespace\n")
+    assert load(written(tmp_path / "silent_flow.py", FLOW)).name == "orders"
+    for name, text in (("types", "import passes_on\n"), ("numpy", "import numpy as np\n")):
+        with pytest.raises(hf.FlowImportError) as caught:
+            load(written(tmp_path / "telling_flow.py", text + FLOW))
+        assert f"imports {name!r}" in caught.value.message
+        assert f"Rename {tmp_path / name}.py" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("name", ["random", "pyspark"])
+def test_a_flow_may_not_have_the_name_of_a_module_that_is_needed(tmp_path: Path, name: str) -> None:
+    before = sys.modules.get(name)
+    with pytest.raises(hf.FlowImportError, match=rf"{name}\.py has the name of .*\n?") as caught:
+        load(written(tmp_path / f"{name}.py", FLOW))
+    assert "Rename" in str(caught.value.hint)
+    assert sys.modules.get(name) is before
+
+
+def test_a_module_in_the_current_directory_with_a_taken_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "json.py", FLOW)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(hf.FlowImportError, match="has the name of"):
+        load("json:flow")
+    written(tmp_path / "imports_json.py", "import json\n" + FLOW)
+    with pytest.raises(hf.FlowImportError, match="imports 'json'"):
+        load("imports_json:flow")
+
+
+def test_tasks_find_the_directory_of_a_script_behind_all_others(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, sys\nfrom holdfast.core.python_path import for_tasks\nprint(for_tasks().split(os.pathsep)[-1])"
+    )
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(tmp_path)

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
 from rich.console import Console
 
 from campaigns import HOSTILE, POINTS, campaign, hostile, outcome, verdict
@@ -133,3 +134,8 @@ def test_the_terminal_takes_no_orders_from_names() -> None:
     assert SAFE in shown
     assert "\x1b" not in shown
     assert "\x9b" not in shown
+
+
+def test_a_dash_is_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    report.write(hostile(), report.STDOUT)
+    assert json.loads(capsys.readouterr().out) == hostile().to_json()

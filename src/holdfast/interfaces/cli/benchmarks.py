@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Measure Holdfast beside its peers, in one run.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Measure Holdfast beside its peers, in one run.
+
+    Examples:
+
+    - `holdfast bench state --quick`
+
+    - `holdfast bench recovery --json recovery.json`
+    """,
+)
 
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the figures and all samples to this file.")

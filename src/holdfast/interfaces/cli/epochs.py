@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from holdfast.core.json import Json
+from holdfast.core.size import size
 from holdfast.interfaces.cli.progress import aside
 from holdfast.interfaces.cli.shared import (
     AsJson,
@@ -15,7 +16,6 @@ from holdfast.interfaces.cli.shared import (
     WorkDir,
     console,
     print_json,
-    size,
     table,
     work_directory,
 )

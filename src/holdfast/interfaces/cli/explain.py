@@ -69,7 +69,9 @@ def explain(
 def lines(found: Json) -> Iterator[str]:
     """An explanation as an indented tree."""
     yield f"flow {found['flow']}"
-    yield from _branch({name: found[name] for name in ("guarantee", "survives", "replica", "groups")}, 1)
+    yield from _branch(
+        {name: found[name] for name in ("guarantee", "survives", "replica", "trigger", "groups")}, 1
+    )
     for kind, title in (("sources", "source"), ("tables", "table"), ("stages", "stage"), ("sinks", "sink")):
         for part in found[kind]:
             yield ""

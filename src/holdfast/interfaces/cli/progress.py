@@ -15,7 +15,8 @@ from rich.table import Table
 
 from holdfast.core.json import Json
 from holdfast.core.moment import moment
-from holdfast.interfaces.cli.shared import size, table
+from holdfast.core.size import size
+from holdfast.interfaces.cli.shared import table
 from holdfast.ledger.lag import Lag
 from holdfast.runtime.progress import Notice, Progress, Report, StageProgress
 

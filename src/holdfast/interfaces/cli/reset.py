@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.core.size import size
 from holdfast.flow.planner import plan
-from holdfast.interfaces.cli.shared import AsJson, FlowName, FlowWorkDir, console, print_json, size
+from holdfast.interfaces.cli.shared import AsJson, FlowName, FlowWorkDir, console, print_json
 from holdfast.runtime.loader import load
 
 if TYPE_CHECKING:

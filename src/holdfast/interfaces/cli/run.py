@@ -22,13 +22,21 @@ def run(
         bool, typer.Option("--until-idle", help="Stop when all that the sources hold has gone through.")
     ] = False,
     drain: Annotated[
-        bool, typer.Option("--drain", help="Take the input to have ended: close all windows, then stop.")
+        bool,
+        typer.Option(
+            "--drain",
+            help="As --until-idle, but take the input to have ended then: close all windows, and stop.",
+        ),
     ] = False,
     master: Annotated[
         str, typer.Option(help="The Spark master, or sc://... for Spark Connect.")
     ] = "local[*]",
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A Spark setting; may be repeated. Over Spark Connect, only settings of a session.",
+        ),
     ] = None,
     tasks: Annotated[
         int | None,
@@ -42,6 +50,13 @@ def run(
         int | None,
         typer.Option(
             min=1, metavar="N", help="Spread the stages over N processes. [default: as the flow says]"
+        ),
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Take rows of sources in batches, one in so long at most. [default: as the flow says]",
         ),
     ] = None,
     lease: Annotated[
@@ -63,10 +78,14 @@ def run(
             help="Keep the ledger in PostgreSQL, postgresql://USER@HOST/DB. [default: where it is, or in the work directory]",
         ),
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Have Spark's own warnings in the workers' logs, DIR/logs."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but errors.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print progress as lines of JSON.")] = False,
 ) -> None:
-    """Run a flow until it is idle, or until Ctrl-C or SIGTERM: both are clean stops, with status 0.
+    """Run a flow until Ctrl-C or SIGTERM, which are clean stops with status 0; with --until-idle, until all is read.
 
     This process only watches: the flow runs in worker processes, and one that dies is replaced. If this process dies
     itself, the workers go on; the same command finds them again.
@@ -84,7 +103,10 @@ def run(
 
     - `holdfast run orders.py --drain --json | jq -c 'select(.type == "finished")'`
     """
-    settings = dict(_setting(text) for text in conf or [])
+    settings = {
+        **({"spark.log.level": "WARN"} if verbose else {}),
+        **dict(_setting(text) for text in conf or []),
+    }
     plan = planned(flow, workers, work_dir)
     spec = WorkerSpec(
         flow=flow,
@@ -97,6 +119,7 @@ def run(
         master=master,
         conf=settings,
         tasks=tasks,
+        trigger_us=None if trigger is None else microseconds(trigger, "--trigger"),
         lease_ms=_lease_ms(lease),
     )
     with view_for(console(live=True), quiet=quiet, as_json=as_json) as view:

@@ -12,7 +12,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, table, work_directory
+from holdfast.core.size import size
+from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, table, work_directory
 from holdfast.storage.scrub import COPY, MIRROR, NOTHING, REPLAY, Scrubbed, mend
 from holdfast.storage.scrub import scrub as look
 from holdfast.storage.shipper import REPLICA, STANDBY

@@ -42,7 +42,7 @@ FlowWorkDir = Annotated[
         metavar="DIR",
         envvar="HOLDFAST_WORK_DIR",
         file_okay=False,
-        help="Where the flow keeps its state. [default: work/NAME]",
+        help="Where the flow keeps its state. [default: work/NAME, by the flow's name]",
     ),
 ]
 WorkDir = Annotated[
@@ -88,20 +88,6 @@ def table(left: Sequence[str], right: Sequence[str] = (), rest: Sequence[str] = 
     for title in (*left, *right, *rest):
         made.add_column(title, justify="right" if title in right else "left", no_wrap=True)
     return made
-
-
-def size(number: int | None) -> str:
-    """Bytes as a person reads them.
-
-    >>> size(1_536)
-    '1.5 KiB'
-    """
-    if number is None:
-        return ""
-    amount, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while amount >= 1024 and len(units) > 1:
-        amount, units = amount / 1024, units[1:]
-    return f"{amount:.0f} B" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
 def failover_line(one: Json) -> str:

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from holdfast.core.json import Json
+from holdfast.core.moment import moment
+from holdfast.core.size import size
 from holdfast.interfaces.cli.progress import aside, waiting
 from holdfast.interfaces.cli.shared import (
     AsJson,
@@ -15,11 +17,12 @@ from holdfast.interfaces.cli.shared import (
     console,
     failover_line,
     print_json,
-    size,
     table,
     work_directory,
 )
+from holdfast.ledger.groups import FAILOVER
 from holdfast.ledger.lag import Lag
+from holdfast.ledger.status import ROUTINE
 from holdfast.ledger.status import status as read_status
 from holdfast.ledger.unread import Unread
 
@@ -59,8 +62,19 @@ def status(work_dir: WorkDir = None, as_json: AsJson = False) -> None:
         out.print(line, soft_wrap=True)
     for one in found["failovers"]["newest"]:
         out.print(failover_line(one), soft_wrap=True, markup=False, highlight=False)
+    for line in _events(found):
+        out.print(line, soft_wrap=True)
+
+
+def _events(found: Json) -> Iterator[str]:
+    """What has happened, with times; routine only in numbers, fail-overs are listed before."""
     for event in found["events"]:
-        out.print(f"{event['kind']}: {event['stage'] or ''} {event['reason']}", soft_wrap=True)
+        if event["kind"] not in ROUTINE and event["kind"] != FAILOVER:
+            stage, reason = event["stage"], event["reason"]
+            about = f"{stage}: " if stage and stage not in reason else ""
+            yield f"{moment(event['at_ms'] * 1000)} {event['kind']}: {about}{reason}"
+    for kind, one in found["routine"].items():
+        yield f"{one['last']} {kind}: {one['count']:,} times, this was the last"
 
 
 def _snapshots(found: Json | None) -> Iterator[str]:

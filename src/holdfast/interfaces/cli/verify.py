@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,7 +49,12 @@ def verify(
         str | None, typer.Option(help="For the fault `target`: a command that restarts the sinks' servers.")
     ] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all that was found as JSON.")
+        Path | None,
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Write all that was found as JSON; `-` is stdout, and nothing else is printed.",
+        ),
     ] = None,
     html_file: Annotated[Path | None, typer.Option("--html", help="Write a page to read.")] = None,
     junit_file: Annotated[Path | None, typer.Option("--junit", help="Write JUnit's XML, for CI.")] = None,
@@ -77,6 +83,8 @@ def verify(
     - `holdfast verify orders.py --policies all --faults kill --html report.html`
 
     - `holdfast verify orders.py --faults zombie --points commit.before`
+
+    - `holdfast verify orders.py --json - | jq .summary`
     """
     from holdfast.verify import html, junit, report, text
     from holdfast.verify.campaign import Wanted
@@ -99,7 +107,8 @@ def verify(
     for write, path in ((report.write, json_file), (html.write, html_file), (junit.write, junit_file)):
         if path is not None:
             write(campaign, path)
-    text.show(campaign, console())
+    if json_file != report.STDOUT:
+        text.show(campaign, console())
     raise typer.Exit(campaign.exit_status)
 
 
@@ -144,7 +153,17 @@ def _names(given: str) -> Iterator[str]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar with the time left. It is drawn when something is told: a thread of its own would be torn by forks."""
+    """A bar with the time left. It is drawn when something is told: a thread of its own would be torn by forks.
+
+    Elsewhere than on a terminal, a line per run.
+    """
+    if not sys.stderr.isatty():
+        lines = _Lines()
+        try:
+            yield lines.told
+        finally:
+            lines.runs()
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -160,3 +179,29 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
             bar.update(task, description=progress.doing, completed=progress.done, total=total, refresh=True)
 
         yield told
+
+
+class _Lines:
+    """Tells a campaign as lines for a log: what is being done, and each run with what came of it."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._doing = ""
+        self._shown = 0
+
+    def told(self, progress: Progress) -> None:
+        """Say what is new."""
+        self._progress = progress
+        self.runs()
+        if progress.doing != self._doing:
+            self._doing = progress.doing
+            print(self._doing, file=sys.stderr, flush=True)
+
+    def runs(self) -> None:
+        """Say how the runs went that have ended since."""
+        outcomes = self._progress.outcomes if self._progress else []
+        for outcome in outcomes[self._shown :]:
+            self._shown += 1
+            of = f"{self._shown}/{self._progress.total}" if self._progress else ""
+            what = f"{outcome.policy}, {outcome.title}: {outcome.shown}"
+            print(f"{of} {what}, {outcome.seconds:.1f} s", file=sys.stderr, flush=True)

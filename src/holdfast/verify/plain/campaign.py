@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from holdfast.core import limits
 from holdfast.core.errors import FlowError, PlanError
+from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
 from holdfast.runtime.loader import import_file
 from holdfast.verify.actor import Actor
 from holdfast.verify.classes import Recovery, Seen, Verdict, judge
@@ -218,11 +219,16 @@ class _Run:
         spec = replace(self._spec, crash=crash, result=str(self._root / "result"))
         with (self._root / log).open("ab") as out:
             # Spark's workers import what the job's functions name from where the job lies.
-            path = os.pathsep.join([str(self.job.path.resolve().parent), os.environ.get("PYTHONPATH", "")])
+            path = for_tasks(self.job.path.parent)
             return subprocess.Popen(
                 spec.words(),
                 cwd=self._root,
-                env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": path,
+                    SAFELY_VARIABLE: "1",
+                    "PYSPARK_PYTHON": sys.executable,
+                },
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )

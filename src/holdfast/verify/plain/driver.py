@@ -28,6 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from holdfast.core.errors import FlowImportError
+from holdfast.core.python_path import SAFELY
 from holdfast.runtime.loader import import_file
 
 _BATCH = 1  # the first has nothing before it that could be lost or repeated
@@ -46,7 +47,7 @@ class Spec:
 
     def words(self) -> list[str]:
         """The command line that starts the driver."""
-        return [sys.executable, "-m", "holdfast.verify.plain.driver", json.dumps(asdict(self))]
+        return [sys.executable, *SAFELY, "-m", "holdfast.verify.plain.driver", json.dumps(asdict(self))]
 
 
 class _Bomb:

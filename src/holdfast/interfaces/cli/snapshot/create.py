@@ -11,7 +11,8 @@ import typer
 
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError
-from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, work_directory
+from holdfast.core.size import size
+from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, work_directory
 from holdfast.interfaces.cli.snapshot import words
 from holdfast.ledger import asked_snapshots, holder
 from holdfast.ledger.ledger import reading

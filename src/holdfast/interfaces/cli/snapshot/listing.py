@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, table, work_directory
+from holdfast.core.size import size
+from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, table, work_directory
 from holdfast.interfaces.cli.snapshot import words
 from holdfast.ledger.snapshot_report import listed
 

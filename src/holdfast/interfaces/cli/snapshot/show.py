@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.core.json import Json
-from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, size, work_directory
+from holdfast.core.size import size
+from holdfast.interfaces.cli.shared import AsJson, WorkDir, console, print_json, work_directory
 from holdfast.interfaces.cli.snapshot import words
 from holdfast.interfaces.cli.snapshot.words import Which
 from holdfast.ledger.snapshot_report import shown
