@@ -262,10 +262,20 @@ class _Planner:
         for node in flow.starts:
             stage_made_by(node, self.cut, "read_from")
         groups = groups_of(flow.placed, self.cut, names)
-        facts = flow.name, flow.guarantee, flow.survives, self.sources
-        tables = {name: flow.tables[name] for stage in self.stages for name in stage.tables}
-        rest = flow.replica, flow.tracker, loops, flow.trigger_us, tables
-        return FlowPlan(*facts, tuple(self.stages), tuple(sinks), groups, *rest)
+        return FlowPlan(
+            name=flow.name,
+            guarantee=flow.guarantee,
+            survives=flow.survives,
+            sources=self.sources,
+            stages=tuple(self.stages),
+            sinks=tuple(sinks),
+            groups=groups,
+            replica=flow.replica,
+            tracker=flow.tracker,
+            loops=loops,
+            trigger_us=flow.trigger_us,
+            tables={name: flow.tables[name] for stage in self.stages for name in stage.tables},
+        )
 
     def _closed(self) -> tuple[LoopSpec, ...]:
         """Cut what closes loops, after what reads them; that may lead to further loops."""
