@@ -197,6 +197,9 @@ def test_the_join_runs_as_written(tmp_path: Path, execute: Callable[[str, str], 
     pairs = zip(found["order"].to_pylist(), found["amount"].to_pylist(), strict=True)
     assert sorted(pairs, key=str) == [("a", 5), ("a", 7), ("b", None), ("c", None)]
     assert read_sink(tmp_path / "late_payments")["amount"].to_pylist() == [1]
+    unpaid = read_sink(tmp_path / "unpaid").drop(["epoch"])
+    assert unpaid.column_names == ["order", "user", "at"]
+    assert sorted(unpaid["order"].to_pylist()) == ["b", "c"]
 
 
 @pytest.mark.timeout(300)

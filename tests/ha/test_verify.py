@@ -61,6 +61,30 @@ minutes = events.group_by("user").window("ts", tumbling="2 seconds", late="1 sec
 minutes.agg(n=hf.count()).named("minutes").to(hf.parquet("minutes"))
 """
 
+# Joins that hold rows back: until no partner can come, and until one does. Another stage reads what they let go.
+WITH_JOINS = """
+import holdfast as hf
+
+flow = hf.Flow("joins")
+orders, payments = (
+    flow.source(
+        name,
+        hf.generate(
+            "id string, user string, ts timestamp",
+            rows=1_200, per_epoch=400, keys={"user": 300}, repeat=0.05, seed=seed, disorder="2 seconds",
+            spacing="10 milliseconds",
+        ),
+    )
+    for name, seed in (("orders", 3), ("payments", 4))
+)
+near = {"on": "user", "time": ("ts", "ts"), "within": ("-500 milliseconds", "1 second"), "late": "1 second"}
+for how in ("right", "semi", "anti"):
+    orders.join(payments, **near, how=how).named(how).to(hf.parquet(how))
+both = orders.join(payments, **near, how="full").named("full")
+windows = both.group_by("user").window("ts_right", tumbling="1 second").agg(n=hf.count(), first=hf.min("id"))
+windows.named("windows").to(hf.parquet("windows"))
+"""
+
 # A file without rows, and one whose rows are all known already, so that the epoch which reads it gives out none.
 WITH_GAPS = """
 import holdfast as hf
@@ -221,6 +245,27 @@ def test_every_fault_at_every_point_leaves_an_enriched_flow_precise(tmp_path: Pa
     report = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 0, done.stdout + done.stderr
     assert {run["observed"] for run in report["outcomes"] if run["reached"]} == {"precise"}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--faults=kill,worker", "--points=commit.after,task.after_layer"], id="two points"),
+        pytest.param(["--faults=all", "--pairs=2"], id="all points", marks=pytest.mark.slow),
+    ],
+)
+def test_joins_that_hold_rows_back_are_precise(tmp_path: Path, options: list[str]) -> None:
+    flow = tmp_path / "joins.py"
+    flow.write_text(WITH_JOINS)
+    done = verified(flow, tmp_path, *options)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == 0, done.stdout + done.stderr
+    struck = [run for run in report["outcomes"] if run["reached"]]
+    assert len(struck) >= 2
+    assert {run["observed"] for run in struck} == {"precise"}
+    for stage in ("right", "semi", "anti", "windows"):
+        assert any(stage in verdict["sink"] for run in struck for verdict in run["verdicts"]), report
 
 
 @pytest.mark.timeout(900)

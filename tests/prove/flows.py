@@ -101,6 +101,23 @@ def joined() -> hf.Flow:
     return flow
 
 
+def held_back() -> hf.Flow:
+    """Joins that keep rows until no partner can come, or until one does."""
+    flow, events = _flow("held-back")
+    visits = flow.source(
+        "visits", hf.generate("user string, page string, ts timestamp", rows=3_000, per_epoch=500, keys={"user": 40, "page": 5}, seed=4)
+    )  # fmt: skip
+    near = {
+        "on": ["user"],
+        "time": ("ts", "ts"),
+        "within": ("-20 milliseconds", "0 seconds"),
+        "late": "2 seconds",
+    }
+    for how in ("right", "full", "semi", "anti"):
+        events.join(visits, **near, how=how).named(how).to(hf.parquet(how))
+    return flow
+
+
 def united() -> hf.Flow:
     flow, events = _flow("united")
     more = flow.source("more", hf.generate(_SCHEMA, rows=3_000, per_epoch=500, keys={"user": 40}, seed=9))
@@ -219,6 +236,7 @@ CORRECT = (
     unique,
     chained,
     joined,
+    held_back,
     united,
     own_step,
     remembered,

@@ -37,6 +37,9 @@ STEPS: dict[str, Callable[[Stream], Stream]] = {
     "left join": lambda rows: rows.join(
         rows, on="k", time=("at", "at"), within=("0 seconds", "1 hour"), how="left"
     ),
+    "semi join": lambda rows: rows.join(
+        rows, on="k", time=("at", "at"), within=("0 seconds", "1 hour"), how="semi"
+    ),
     "join": lambda rows: rows.join(rows, on="k", time=("at", "at"), within=("0 seconds", "1 hour")),
     "stateful": lambda rows: rows.stateful(keep, by=["k"], state="n long", output="k long"),
     "expiring": lambda rows: rows.stateful(
@@ -132,7 +135,8 @@ def test_the_log_of_a_stream_does_not_survive_the_machine() -> None:
         ("stateful", "without expire_after depends on all rows so far"),
         ("expiring", "touched before it expires takes its history with it"),
         ("dedup", "depends on rows before it that have expired"),
-        ("left join", "depends on right rows that have expired"),
+        ("left join", "depends on rows of the other side that have expired"),
+        ("semi join", "depends on rows of the other side that have expired"),
     ],
 )
 def test_upstream_backup_over_endless_history_is_refused(step: str, why: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.flow import nodes
+from holdfast.flow.explain import explain
 from holdfast.flow.flow import Stream
 from holdfast.flow.joins import Matching
 from holdfast.flow.planner import Feed, plan
@@ -60,7 +61,10 @@ def test_one_key_may_stand_alone_and_bounds_may_be_durations_of_python() -> None
     [
         ({"on": []}, "join needs at least one column"),
         ({"on": ["k", "k"]}, "names a column twice: k"),
-        ({"how": "outer"}, "how='outer' is not one of inner, left"),
+        ({"how": "sideways"}, "how='sideways' is not one of inner, left, right, full, semi, anti"),
+        ({"how": "left outer"}, "how='left outer' is not one of inner, left"),
+        ({"how": None}, "how=None is not one of inner, left"),
+        ({"how": "cross"}, "a cross join of streams would have to keep every row for ever"),
         ({"within": ("5 s", "-5 s")}, "is empty"),
         ({"within": "5 s"}, "within='5 s' is not a pair"),
         ({"within": ("5", "6")}, "is not a duration"),
@@ -73,6 +77,44 @@ def test_one_key_may_stand_alone_and_bounds_may_be_durations_of_python() -> None
 )
 def test_what_makes_no_sense_is_refused(changed: dict[str, Any], said: str) -> None:
     assert said in refusal(lambda: described(**changed))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spellings"),
+    {
+        "inner": ["inner", "INNER"],
+        "left": ["left", "leftouter", "left_outer", "Left_Outer"],
+        "right": ["right", "rightouter", "right_outer"],
+        "full": ["full", "outer", "fullouter", "full_outer"],
+        "semi": ["semi", "leftsemi", "left_semi"],
+        "anti": ["anti", "leftanti", "left_anti"],
+    }.items(),
+)
+def test_sparks_names_mean_the_same(kind: str, spellings: list[str]) -> None:
+    assert {described(how=how).how for how in spellings} == {kind}
+
+
+@pytest.mark.parametrize(
+    ("how", "instead"),
+    [
+        ("cross", 'join(right, on=..., time=..., within=..., how="inner")'),
+        ("right_semi", 'right.join(left, ..., how="semi")'),
+        ("rightanti", 'right.join(left, ..., how="anti")'),
+        ("sideways", "Spark's other names for these do as well"),
+    ],
+)
+def test_another_kind_is_refused_with_what_to_write(how: str, instead: str) -> None:
+    with pytest.raises(hf.PlanError) as refused:
+        described(how=how)
+    assert instead in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
+def test_explain_says_what_kind_a_join_is(how: str) -> None:
+    flow = hf.Flow("f")
+    source(flow, "a").join(source(flow, "b"), **JOIN, how=how).named("j").to(hf.discard())
+    (stage,) = explain(plan(flow))["stages"]
+    assert stage["operator"]["kind"] == f"{how} join"
 
 
 def test_streams_of_two_flows_are_not_joined() -> None:
@@ -129,7 +171,7 @@ def test_the_fingerprint_follows_every_part() -> None:
     found = [
         fingerprint(),
         fingerprint(swap=True),
-        fingerprint(how="left"),
+        *(fingerprint(how=how) for how in ("left", "right", "full", "semi", "anti")),
         fingerprint(within=("-5 minutes", "2 minutes")),
         fingerprint(time=("at", "ts")),
         fingerprint(late="1 s"),
@@ -137,6 +179,7 @@ def test_the_fingerprint_follows_every_part() -> None:
     ]
     assert len(set(found)) == len(found)
     assert fingerprint() == fingerprint()
+    assert fingerprint(how="left") == fingerprint(how="left_outer")
 
 
 def test_late_rows_leave_by_their_side() -> None:

@@ -48,6 +48,16 @@ def manifest(within: tuple[str, str], how: str, watermark_us: int | None, newest
         (("-10 seconds", "10 seconds"), "left", 15 * SECOND - 1),
         (("0 seconds", "8 seconds"), "left", 10 * SECOND - 1),
         (("-8 seconds", "-4 seconds"), "left", 8 * SECOND),
+        (("-10 seconds", "10 seconds"), "right", 15 * SECOND - 1),
+        (("-8 seconds", "0 seconds"), "right", 10 * SECOND - 1),
+        (("4 seconds", "8 seconds"), "right", 8 * SECOND),
+        (("-8 seconds", "0 seconds"), "full", 10 * SECOND - 1),
+        (("0 seconds", "8 seconds"), "full", 10 * SECOND - 1),
+        # Left rows alone leave: the upper bound counts, and for those that wait to the end their slice.
+        (("-10 seconds", "2 seconds"), "semi", 2 * SECOND),
+        (("-8 seconds", "-4 seconds"), "semi", 0),
+        (("-10 seconds", "2 seconds"), "anti", 5 * SECOND - 1),
+        (("-8 seconds", "-4 seconds"), "anti", 0),
     ],
 )
 def test_a_join_may_still_emit_times_as_far_back_as_its_bounds(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.core import limits
 from holdfast.spark.operators.pairing import Interval, distinct, is_left, ranks
+from holdfast.state.between import Ranges
 
 SECOND = 1_000_000
 
@@ -48,6 +49,21 @@ def test_a_kept_partner_is_in_the_range_that_is_searched(interval: Interval, one
         assert (found.low <= kept_at <= found.high) == near
         if near:
             assert found.first_bucket <= bucket <= found.last_bucket
+
+
+@given(intervals, rows, st.integers(0, 5), times)
+def test_spans_hold_what_is_near_some_row_and_each_of_it_once(
+    interval: Interval, pairs: list[tuple[int, int]], h: int, time: int
+) -> None:
+    """A kept row lies in one span if it lies in what is sought for some row, and in none otherwise."""
+    h_of, time_of = arrays(pairs)
+    bucket = int(interval.bucket(np.array([h]), np.array([time]))[0])
+
+    def holding(sought: Ranges) -> int:
+        near = (sought.h == h) & (sought.low <= time) & (time <= sought.high)
+        return int(np.count_nonzero(near & (sought.first_bucket <= bucket) & (bucket <= sought.last_bucket)))
+
+    assert holding(interval.spans(h_of, time_of)) == min(holding(interval.sought(h_of, time_of)), 1)
 
 
 @given(intervals, times, st.integers(0, 200 * SECOND))

@@ -37,39 +37,48 @@ def bind_join(
     matching = node.matching
     keys = _bound_keys(stage, schemas, matching)
     clocks = _clocks(stage, schemas, matching, feeds, ports)
-    asks = matching.how in ASKING
-    needed = (schemas[0], _asked(schemas[1], matching)) if asks else schemas
-    if asks and not _reads_right(ports):
+    needed = _needed(schemas, matching)
+    if not any(side_of(port) == 1 for port in ports):
+        # Nobody asks for late rows of the right, so that they need not bring along what is not joined.
         clocks = clocks[0], replace(clocks[1], side=arrow_schema(stage, needed[1]))
         schemas = needed
     packing = Packing.of(stage, schemas, matching.keys, [time.column for time in matching.times])
     chosen, output = _output(stage, schemas, matching, packing)
     tag = [(INPUT, pa.int32())] if feeds > 2 else []
-    received = pa.schema([(STATE_HASH, pa.int64()), *tag, *packing.stored])
-    interval = Interval(matching.low_us, matching.high_us)
-    about = _description(needed, keys, matching, hash_bits)
-    head = (keys, clocks, interval, packing, feeds, received)
-    tail = (arrow_schema(stage, output), output, hash_bits, about)
-    if asks:
-        waiting = [packing.stored.field(place) for place in packing.places(0)]
-        state = StateSchema(PLACE, pa.schema(waiting))
-        return ExistenceOperator(
-            *head, state, *tail, anti=matching.how == "anti", chosen=tuple(place for _, place in chosen)
-        )
-    outer = OUTER[matching.how]
-    matched = [(MATCHED, pa.bool_())] if outer else []
-    state = StateSchema(PLACE, pa.schema([*matched, *packing.stored]))
-    return JoinOperator(*head, state, *tail, outer=outer, chosen=chosen)
+    both = (
+        keys,
+        clocks,
+        Interval(matching.low_us, matching.high_us),
+        packing,
+        feeds,
+        pa.schema([(STATE_HASH, pa.int64()), *tag, *packing.stored]),
+        _state(matching, packing),
+        arrow_schema(stage, output),
+        output,
+        hash_bits,
+        _description(needed, keys, matching, hash_bits),
+    )
+    if matching.how in ASKING:
+        return ExistenceOperator(*both, matching.how == "anti", tuple(place for _, place in chosen))
+    return JoinOperator(*both, OUTER[matching.how], chosen)
 
 
-def _reads_right(ports: frozenset[str]) -> bool:
-    return any(side_of(port) == 1 for port in ports)
+def _needed(
+    schemas: tuple[t.StructType, t.StructType], matching: Matching
+) -> tuple[t.StructType, t.StructType]:
+    """The columns that are joined: all, but of the right of a semi or an anti join only the keys and the time."""
+    left, right = schemas
+    if matching.how not in ASKING:
+        return schemas
+    names = dict.fromkeys([*matching.keys, matching.times[1].column])
+    return left, t.StructType([right[name] for name in names])
 
 
-def _asked(right: t.StructType, matching: Matching) -> t.StructType:
-    """What a semi or an anti join needs of right rows: keys and time. Where a sink reads late ones, all columns come along."""
-    names = {*matching.keys, matching.times[1].column}
-    return t.StructType([field for field in right.fields if field.name in names])
+def _state(matching: Matching, packing: Packing) -> StateSchema:
+    if matching.how in ASKING:
+        return StateSchema(PLACE, pa.schema([packing.stored.field(place) for place in packing.left_places]))
+    matched = [(MATCHED, pa.bool_())] if OUTER[matching.how] else []
+    return StateSchema(PLACE, pa.schema([*matched, *packing.stored]))
 
 
 def _bound_keys(stage: str, schemas: Sequence[t.StructType], matching: Matching) -> BoundKeys:

@@ -55,9 +55,10 @@ class Packing:
             for i, kind in enumerate(self.types)
         ]
 
-    def places(self, side: int) -> list[str]:
-        """All places that a side has, in order; those of the left do not depend on the right."""
-        return [f"c{number}" for number in sorted(self.sides[side].values())]
+    @property
+    def left_places(self) -> list[str]:
+        """Where the columns of the left stand: first, so that they stay where they are whatever the right has."""
+        return [f"c{number}" for number in range(len(self.sides[0]))]
 
     def place(self, side: int, name: str) -> str:
         """Where a column of a side stands."""
