@@ -99,6 +99,23 @@ def test_the_aggregates_and_totals_run_as_written(
 
 
 @pytest.mark.timeout(300)
+def test_the_enriched_flow_runs_as_written(tmp_path: Path, execute: Callable[[str, str], None]) -> None:
+    code = blocks(ROOT / "docs" / "ENRICH.md", "python")[0]
+    orders = pa.table({"id": [1, 2, 3], "country": ["DE", "XX", "DE"], "amount": [10.0, 20.0, 30.0]})
+    write_files(tmp_path / "orders", [orders])
+    (tmp_path / "countries").mkdir()
+    (tmp_path / "countries" / "all.csv").write_text("code,name,vat\nDE,Germany,0.5\nFR,France,0.2\n")
+    execute("shop.py", code)
+    named = read_sink(tmp_path / "named").sort_by("id")
+    assert named["name"].to_pylist() == ["Germany", None, "Germany"]
+    assert named["total"].to_pylist() == [15.0, 20.0, 45.0]
+    totals = {
+        one["name"]: (one["n"], one["amount"]) for one in read_sink(tmp_path / "per_country").to_pylist()
+    }
+    assert totals == {"Germany": (2, 40.0), None: (1, 20.0)}
+
+
+@pytest.mark.timeout(300)
 def test_the_event_time_flow_runs_as_written(tmp_path: Path, execute: Callable[[str, str], None]) -> None:
     code = blocks(ROOT / "docs" / "EVENT_TIME.md", "python")[0]
     hour = 3600

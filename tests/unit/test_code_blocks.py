@@ -45,6 +45,8 @@ docs/CYCLES.md
   python  tests/ha/test_docs.py::test_the_loop_runs_as_written
 docs/EDGES.md
   python  tests/spark/test_own_edges.py::TestTable
+docs/ENRICH.md
+  python  tests/ha/test_docs.py::test_the_enriched_flow_runs_as_written
 docs/EVENT_TIME.md
   python  tests/ha/test_docs.py::test_the_event_time_flow_runs_as_written
   python  tests/ha/test_docs.py::test_the_join_runs_as_written

@@ -25,7 +25,7 @@ def enriched(step: Enrich, df: DataFrame, table: DataFrame) -> DataFrame:
         _check_types(step, said, mine[a], theirs[b])
     keys = {b: f"{PREFIX}key_{number}" for number, (_, b) in enumerate(pairs)}
     added = {name: f"{step.prefix}{name}" for name in theirs if name not in keys}
-    _check_clashes(step, added, mine)
+    _check_clashes(step, [*added.values()], mine)
     renamed = table.select(*(_column(name).alias(to) for name, to in {**keys, **added}.items()))
     same = [_column(a) == f.col(keys[b]) for a, b in pairs]
     joined = df.join(f.broadcast(renamed), _all(same), step.how)
@@ -87,9 +87,9 @@ def _check_types(step: Enrich, key: tuple[str, str], mine: t.DataType, theirs: t
     )
 
 
-def _check_clashes(step: Enrich, added: Mapping[str, str], mine: Iterable[str]) -> None:
+def _check_clashes(step: Enrich, added: Iterable[str], mine: Iterable[str]) -> None:
     taken = {name.lower() for name in mine}
-    twice = [name for name in added.values() if name.lower() in taken]
+    twice = [name for name in added if name.lower() in taken]
     if twice:
         raise PlanError(
             f"the stream has a column {twice[0]!r} already, which table {step.table!r} would add",
