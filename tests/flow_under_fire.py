@@ -46,9 +46,13 @@ def build(home: Path, recover: dict[str, Policy] | None = None) -> hf.Flow:
         hf.table(database, "totals", key=["k", "s"])
     )
     windows = unique.group_by("s").window("ts", tumbling="2 minutes", late="1 minute")
-    windows.agg(total=hf.sum("v"), n=hf.count()).named("windows").recover(policies["windows"]).to(
-        hf.parquet(str(home / "windows"))
-    )
+    windows.agg(
+        total=hf.sum("v"),
+        n=hf.count(),
+        newest=hf.top_k("v", 3, by="id"),
+        listed=hf.collect_list("v", by="id"),
+        middle=hf.percentile("v", 0.5),
+    ).named("windows").recover(policies["windows"]).to(hf.parquet(str(home / "windows")))
     kept.transform(lambda df: df.where("k < 20").select("k", "v")).named("few").recover(policies["few"]).to(
         hf.parquet(str(home / "few"))
     ).to(hf.table(database, "few"))

@@ -15,6 +15,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
+import holdfast as hf
 from batch import assert_same_rows, batch, last_per_key, write_files
 from flow_under_fire import LATE_US, ROWS_PER_FILE, WINDOW_US, table
 from holdfast.core.errors import LedgerError
@@ -22,6 +23,15 @@ from holdfast.ledger import schema
 from holdfast.ledger.epochs import manifest_of, stage_row
 from holdfast.ledger.ledger import reading
 from holdfast.verify.damage import is_locked
+
+# What a batch computes of a window; of `middle`, which is within one percent, the exact value.
+WINDOW_AGGREGATES = {
+    "total": "sum(v)",
+    "n": "count(1)",
+    "newest": hf.top_k("v", 3, by="id").sql(),
+    "listed": hf.collect_list("v", by="id").sql(),
+    "exact": "percentile(v, 0.5D)",
+}
 
 FLOW = Path(__file__).with_name("flow_under_fire.py")
 SECONDS_MAX = 240
@@ -145,14 +155,17 @@ class Stand:
         assert_same_rows(last_per_key(spark, self.home / "totals", ["k", "s"]), expected)
         assert_same_rows(spark.createDataFrame(self.rows("totals"), expected.schema), expected)
         timed = unique.selectExpr("*", "window(ts, '2 minutes') as w").selectExpr(
-            "s", "v", "w.start as window_start", "w.end as window_end"
+            "id", "s", "v", "w.start as window_start", "w.end as window_end"
         )
-        windows = batch(
-            spark, timed, ["s", "window_start", "window_end"], {"total": "sum(v)", "n": "count(1)"}
-        )
+        windows = batch(spark, timed, ["s", "window_start", "window_end"], WINDOW_AGGREGATES)
         reached = unique.selectExpr(f"max(unix_micros(ts)) - {LATE_US}").collect()[0][0]
-        final = windows.where(f"unix_micros(window_end) <= {reached}")
-        assert_same_rows(spark.read.parquet(str(self.home / "windows")).drop("epoch"), final)
+        final = windows.where(f"unix_micros(window_end) <= {reached}").alias("final")
+        found = spark.read.parquet(str(self.home / "windows")).drop("epoch").alias("found")
+        assert_same_rows(found.drop("middle"), final.drop("exact"))
+        near = found.join(final, ["window_start"]).where(
+            "found.s <=> final.s and abs(middle / exact - 1) <= 0.01"
+        )
+        assert near.count() == final.count()
 
     def close(self) -> None:
         for process in self._started:

@@ -91,6 +91,10 @@ def test_the_aggregates_and_totals_run_as_written(
     last = read_sink(tmp_path / "per_site").sort_by("epoch").to_pylist()[-1]
     found = [last[name] for name in ("site", "n", "users", "pairs", "slowest", "newest")]
     assert found == ["a1", 3, 2, 3, 30, "a1/away"]
+    lists = [last[name] for name in ("pages", "path", "slow_pages")]
+    assert lists == [["a1/away", "a1/home"], ["a1/home"] * 2 + ["a1/away"], ["a1/home", "a1/away"]]
+    assert last["ms_median"] == pytest.approx(20, rel=0.01)
+    assert last["ms_high"] == pytest.approx([28, 29.8], rel=0.001)
     assert read_sink(tmp_path / "total").sort_by("epoch")["n"].to_pylist() == [2, 3]
     busy = read_sink(tmp_path / "busy").sort_by("window_start")
     assert (busy["n"].to_pylist(), busy["users"].to_pylist()) == ([2, 1], [2, 1])

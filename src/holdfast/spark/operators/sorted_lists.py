@@ -85,7 +85,8 @@ def sizes_of(lists: pa.Array) -> Ints:
 
 def gathered(groups: int, group: Ints, items: pa.StructArray, *, descending: bool) -> Lists:
     """Items by the number of their list, in any order, as sorted lists."""
-    columns = [pa.array(group), *(part for column in items.flatten() for part in _sortable(column))]
+    parts = (_sortable(column, bool(column.null_count)) for column in items.flatten())
+    columns = [pa.array(group), *(column for part in parts for column in part)]
     names = [str(number) for number in range(len(columns))]
     direction = "descending" if descending else "ascending"
     by = [(names[0], "ascending"), *((name, direction) for name in names[1:])]
@@ -94,10 +95,49 @@ def gathered(groups: int, group: Ints, items: pa.StructArray, *, descending: boo
 
 
 def together(left: Lists, right: Lists, *, descending: bool) -> Lists:
-    """List by list, the items of both."""
-    items = pa.concat_arrays([left.items, right.items])
-    group = np.concatenate([left.keys, right.keys])
-    return gathered(len(left.sizes), group, items, descending=descending)
+    """List by list, the items of both. Each of `right` is looked for in its list of `left`; those of `left` are copied."""
+    if not len(left.items) or not len(right.items):
+        return Lists(left.sizes + right.sizes, left.items if len(left.items) else right.items)
+    begins, key = left.offsets[:-1], right.keys
+    at = _places(left.items, right.items, begins[key], begins[key] + left.sizes[key], descending)
+    # Items of `right` stand in the order of their lists, and in order in each, so each moves those behind it by one place.
+    mine = np.ones(len(left.items) + len(right.items), np.bool_)
+    mine[at + np.arange(len(right.items))] = False
+    source = np.empty(len(mine), np.int64)
+    source[mine] = np.arange(len(left.items))
+    source[~mine] = len(left.items) + np.arange(len(right.items))
+    items = pa.concat_arrays([left.items, right.items]).take(pa.array(source))
+    return Lists(left.sizes + right.sizes, items)
+
+
+def _places(items: pa.StructArray, wanted: pa.StructArray, low: Ints, high: Ints, descending: bool) -> Ints:
+    """Where each wanted item would stand between its two bounds: behind all that are not behind it."""
+    low, high = low.copy(), high.copy()
+    pairs = list(zip(items.flatten(), wanted.flatten(), strict=True))
+    nullable = [bool(one.null_count or other.null_count) for one, other in pairs]
+    there, here = (
+        [part for pair, may in zip(pairs, nullable, strict=True) for part in _sortable(pair[side], may)]
+        for side in (0, 1)
+    )
+    while (rows := np.flatnonzero(low < high)).size:  # bounded: the logarithm of the longest list
+        middle = (low[rows] + high[rows]) // 2
+        before = _before(here, rows, there, middle, descending)
+        high[rows[before]] = middle[before]
+        low[rows[~before]] = middle[~before] + 1
+    return low
+
+
+def _before(
+    left: list[pa.Array], left_rows: Ints, right: list[pa.Array], right_rows: Ints, descending: bool
+) -> Bools:
+    """Pair by pair, whether the item at a row of `left` stands before that at a row of `right`."""
+    before, tied = np.zeros(len(left_rows), np.bool_), np.ones(len(left_rows), np.bool_)
+    less = pc.greater if descending else pc.less
+    for one, other in zip(left, right, strict=True):
+        mine, theirs = one.take(pa.array(left_rows)), other.take(pa.array(right_rows))
+        before |= tied & np.asarray(pc.fill_null(less(mine, theirs), False))
+        tied &= np.asarray(pc.fill_null(pc.equal(mine, theirs), True))
+    return before
 
 
 def items_of(columns: Sequence[pa.Array], kind: pa.DataType, *, one_zero: bool) -> pa.StructArray:
@@ -115,9 +155,9 @@ def items_of(columns: Sequence[pa.Array], kind: pa.DataType, *, one_zero: bool) 
     return pa.StructArray.from_arrays([*made, values], fields=fields)
 
 
-def _sortable(column: pa.Array) -> list[pa.Array]:
+def _sortable(column: pa.Array, nullable: bool) -> list[pa.Array]:
     """Columns that Arrow sorts as the order here says: nulls first, floats by their bits, what is nested by its encoding."""
-    valid = [column.is_valid().cast(pa.uint8())] if column.null_count else []
+    valid = [column.is_valid().cast(pa.uint8())] if nullable else []
     kind = column.type
     if pa.types.is_nested(kind):
         return [*valid, encode(column)]
