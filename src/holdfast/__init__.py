@@ -49,7 +49,7 @@ from holdfast.flow.policies import (
     upstream_backup,
 )
 from holdfast.flow.streams import read_stream
-from holdfast.flow.table import table
+from holdfast.flow.table_sink import table
 from holdfast.runtime.flow import Flow
 from holdfast.runtime.register import forget_reader, register
 

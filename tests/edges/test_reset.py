@@ -13,7 +13,8 @@ import pytest
 import holdfast as hf
 from edges.tables import run
 from holdfast.core.errors import FencedError, SinkError
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.ledger import holder
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.location import PASSWORD_VARIABLE, chosen

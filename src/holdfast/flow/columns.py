@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import nodes, tables, verbs
+from holdfast.flow import enrichment, nodes, verbs
 from holdfast.flow.ddl import columns_of
 from holdfast.flow.endpoints import FilesSource, RowsSource, SourceDescription
 from holdfast.flow.generate import GenerateSource
@@ -24,11 +24,11 @@ from holdfast.flow.ports import OUT, QUARANTINE
 from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read
 from holdfast.flow.streams import StreamSource
 from holdfast.flow.substreams import SUBSTREAM
-from holdfast.flow.table import TableSink
+from holdfast.flow.table_sink import TableSink
 from holdfast.flow.windows import WINDOW_END, WINDOW_START
 
 if TYPE_CHECKING:
-    from holdfast.flow.planner import FlowPlan, StageSpec
+    from holdfast.flow.flow_plan import FlowPlan, StageSpec
 
 # The names of columns in order; None where only Spark knows them.
 Names = tuple[str, ...] | None
@@ -154,7 +154,7 @@ class _Following:
                 self.need(stage, "rename", [old for old, _ in names], there)
                 new = {old.lower(): name for old, name in names}
                 return there and tuple(new.get(name.lower(), name) for name in there)
-            case tables.Enrich(on=on):
+            case enrichment.Enrich(on=on):
                 self.need(stage, "enrich", [mine for mine, _ in on], there)
                 return None
             case _:

@@ -15,7 +15,7 @@ from holdfast.flow.nodes import Feedback, Node, time_of
 from holdfast.flow.policies import Policy, Resume
 
 if TYPE_CHECKING:
-    from holdfast.flow.planner import FlowPlan, StageSpec
+    from holdfast.flow.flow_plan import FlowPlan, StageSpec
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from holdfast.flow.nodes import Stateful
 from holdfast.flow.prefixes import Prefix, leaves
 
 if TYPE_CHECKING:
-    from holdfast.flow.planner import StageSpec
+    from holdfast.flow.flow_plan import StageSpec
 
 # The names of the parts that say where rows come from.
 READS = ("reads", "left reads", "right reads")

@@ -16,7 +16,7 @@ from holdfast.flow.kafka import KafkaSink, KafkaSource
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
 from holdfast.flow.own_edges import OwnSink, OwnSource
 from holdfast.flow.streams import StreamSource
-from holdfast.flow.table import TableSink
+from holdfast.flow.table_sink import TableSink
 
 if TYPE_CHECKING:
     import pyarrow as pa

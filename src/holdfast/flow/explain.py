@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.core.duration import spelled
 from holdfast.core.json import Json
+from holdfast.flow.flow_plan import FlowPlan, StageSpec
 from holdfast.flow.nodes import name_of
-from holdfast.flow.planner import FlowPlan, StageSpec
 from holdfast.flow.policies import Persist, Policy, Resume, Snapshots, Standby
 from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, functions, reads
 from holdfast.flow.updates import stages_of_updates

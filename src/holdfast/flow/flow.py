@@ -24,10 +24,10 @@ from holdfast.flow.substreams import XOR, labelling_of, waits_for_end
 from holdfast.flow.windows import event_time
 
 if TYPE_CHECKING:
+    from holdfast.flow.enrichment import TableSpec
     from holdfast.flow.feedback import FeedbackStream
     from holdfast.flow.nodes import Node, Stateful, Transformation
     from holdfast.flow.own import Final, Update
-    from holdfast.flow.tables import TableSpec
 
 
 class FlowDescription:

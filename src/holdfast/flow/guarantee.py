@@ -19,7 +19,7 @@ from holdfast.flow.streams import StreamSource
 from holdfast.flow.windows import Session
 
 if TYPE_CHECKING:
-    from holdfast.flow.planner import FlowPlan, SinkSpec, StageSpec
+    from holdfast.flow.flow_plan import FlowPlan, SinkSpec, StageSpec
 
 _DEFAULT = policies.no_sync()
 

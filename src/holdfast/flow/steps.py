@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from holdfast.flow import tables, verbs
+from holdfast.flow import enrichment, verbs
 
 if TYPE_CHECKING:
     from holdfast.flow.endpoints import FilesSource
@@ -98,7 +98,7 @@ class RowSteps:
         on: str | Sequence[str] | Mapping[str, str],
         how: str = "left",
         prefix: str = "",
-        refresh: str | None = tables.REFRESH,
+        refresh: str | None = enrichment.REFRESH,
         name: str | None = None,
     ) -> Stream:
         """Add the columns of a table's row that has the same key: `enrich(hf.files("countries/", schema=...), on="country")`.
@@ -112,4 +112,4 @@ class RowSteps:
         `refresh`, they are looked at again; with `refresh=None` they are looked at once in a run. Rows that have gone
         through keep what they were given. `name` is what the table is called, otherwise the last part of its path.
         """
-        return self.transform(tables.enrich(self.flow.tables, table, on, how, prefix, refresh, name))
+        return self.transform(enrichment.enrich(self.flow.tables, table, on, how, prefix, refresh, name))

@@ -15,7 +15,7 @@ from holdfast.flow.nodes import Stateful
 from holdfast.flow.prefixes import Read, reads
 
 if TYPE_CHECKING:
-    from holdfast.flow.planner import FlowPlan, StageSpec
+    from holdfast.flow.flow_plan import FlowPlan, StageSpec
 
 
 def check(planned: FlowPlan) -> None:

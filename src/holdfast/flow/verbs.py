@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.core.errors import PlanError
-from holdfast.flow.tables import Enrich
+from holdfast.flow.enrichment import Enrich
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.json import Json
 from holdfast.flow.definition import definition_of
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.ledger import definitions, epochs, snapshots, source_schemas, stages
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.starts import begin_sink

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from holdfast.core.json import Json
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.placement import MAIN
-from holdfast.flow.planner import FlowPlan
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.binding import bound
 from holdfast.runtime.worker import RunOptions, session

@@ -14,7 +14,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from holdfast.core.errors import FencedError
-from holdfast.flow.planner import FlowPlan, SinkSpec
+from holdfast.flow.flow_plan import FlowPlan, SinkSpec
 from holdfast.flow.policies import Persist, Policy, Resume
 from holdfast.ledger import groups
 from holdfast.ledger.files import LayerRow

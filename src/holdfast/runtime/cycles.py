@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 
 from holdfast.core.errors import FlowError
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.ports import OUT
 from holdfast.flow.prefixes import Input
 from holdfast.ledger import inputs as ledger_inputs

@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection
 from holdfast.core import limits
 from holdfast.core.errors import HoldfastError, SinkError, StorageError
 from holdfast.flow.endpoints import FilesSource, ParquetSink
-from holdfast.flow.planner import FlowPlan
-from holdfast.flow.table import TableSink
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.table_sink import TableSink
 from holdfast.ledger import inputs
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger, reading

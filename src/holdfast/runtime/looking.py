@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
 from holdfast.flow.endpoints import FilesSource
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.ledger.source_schemas import SourceSchema
 from holdfast.runtime import early
 from holdfast.runtime.schemas import resolved

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from holdfast.core import limits
 from holdfast.core.json import Json
-from holdfast.flow.planner import Feed, SinkSpec
+from holdfast.flow.flow_plan import Feed, SinkSpec
 from holdfast.flow.prefixes import Input
 from holdfast.flow.windows import WINDOW_END
 from holdfast.ledger import epochs, files

@@ -15,7 +15,8 @@ from pathlib import Path
 from threading import Event
 
 from holdfast.flow import columns
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.location import PASSWORD_VARIABLE

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from holdfast.core.errors import LedgerError
 from holdfast.core.json import Json
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.ledger import holder
 from holdfast.ledger import location as locations
 from holdfast.ledger.ledger import Ledger, reading

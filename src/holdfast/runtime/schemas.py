@@ -9,7 +9,7 @@ from functools import partial
 from holdfast.flow import columns
 from holdfast.flow.ddl import columns_of
 from holdfast.flow.endpoints import FilesSource, SourceDescription
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.source_schemas import SourceSchema, record_inferred, recorded
 from holdfast.sources.inference import infer

@@ -15,7 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError, HoldfastError, SinkError
-from holdfast.flow.planner import SinkSpec
+from holdfast.flow.flow_plan import SinkSpec
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.branches import is_shared
 from holdfast.ledger.epochs import StageRow, stage_row

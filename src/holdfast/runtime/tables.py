@@ -20,8 +20,8 @@ from pyspark.sql import types as t
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
+from holdfast.flow.enrichment import Enrich
 from holdfast.flow.prefixes import functions
-from holdfast.flow.tables import Enrich
 from holdfast.ledger import epochs
 from holdfast.ledger.epochs import StageRow
 from holdfast.protocols.epoch_plan import EpochPlan

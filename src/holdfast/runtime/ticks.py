@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
-from holdfast.flow.planner import StageSpec
+from holdfast.flow.flow_plan import StageSpec
 from holdfast.flow.prefixes import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of

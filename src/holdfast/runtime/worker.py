@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.placement import MAIN
-from holdfast.flow.planner import FlowPlan
 from holdfast.flow.policies import Standby
 from holdfast.ledger import epochs, groups, holder
 from holdfast.ledger.lag import standings

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
 from holdfast.flow import table as tables
+from holdfast.flow.flow_plan import FlowPlan, SinkSpec
 from holdfast.flow.kafka import KafkaSink as KafkaSinkDescription
 from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.own_edges import OwnSink
-from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.definitions import Target
 from holdfast.sinks.contract import Sink

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from holdfast.core.errors import PlanError
 from holdfast.flow import endpoints
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.kafka import KafkaSource
 from holdfast.flow.lake import DeltaSource
 from holdfast.flow.own_edges import OwnSource
-from holdfast.flow.planner import FlowPlan
 from holdfast.flow.streams import StreamSource
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.holder import supervisor

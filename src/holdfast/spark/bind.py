@@ -16,6 +16,7 @@ from pyspark.sql import types as t
 
 from holdfast.core.code_errors import raised_by
 from holdfast.core.errors import HoldfastError, PlanError
+from holdfast.flow.flow_plan import FlowPlan, StageSpec
 from holdfast.flow.nodes import (
     Dedup,
     Join,
@@ -25,7 +26,6 @@ from holdfast.flow.nodes import (
     WindowAggregate,
     time_of,
 )
-from holdfast.flow.planner import FlowPlan, StageSpec
 from holdfast.flow.ports import OUT, QUARANTINE, side_of
 from holdfast.flow.prefixes import Apply, Concat, Input, Prefix, Read, leaves, untouched
 from holdfast.flow.verbs import Verb

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from holdfast.core.errors import InputError, PlanError
-from holdfast.flow.tables import Enrich
+from holdfast.flow.enrichment import Enrich
 from holdfast.spark.keys import PREFIX
 
 

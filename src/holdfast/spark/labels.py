@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import types as t
 
 from holdfast.core.errors import PlanError
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.nodes import Join, OwnOperator, RunningAggregate, Substream, WindowAggregate
-from holdfast.flow.planner import FlowPlan
 from holdfast.flow.ports import OUT
 from holdfast.flow.substreams import PUNCTUATION, SUBSTREAM, Labelling
 from holdfast.flow.windows import Session

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from holdfast.core.errors import PlanError
+from holdfast.flow.enrichment import Enrich
 from holdfast.flow.prefixes import Input
-from holdfast.flow.tables import Enrich
 from holdfast.flow.verbs import Drop, Rename, Select, Verb, Where, WithColumns
 from holdfast.spark.enriching import enriched
 

@@ -24,7 +24,7 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.crashpoints import NO_ORDERS, Orders
 from holdfast.core.errors import FlowError, HoldfastError
 from holdfast.core.json import Json
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.runtime.failure import facts_of
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.storage.atomic import fsync_dir

@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from holdfast.core.crashpoints import POINTS
 from holdfast.core.errors import HoldfastError, PlanError
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.runtime.script import Script
 from holdfast.verify.actor import Actor
 from holdfast.verify.classes import Recovery, worst

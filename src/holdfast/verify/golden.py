@@ -15,9 +15,9 @@ from pathlib import Path
 
 from holdfast.core.crashpoints import Orders
 from holdfast.flow.endpoints import FilesSource, SourceDescription
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.generate import GenerateSource
 from holdfast.flow.lake import DeltaSource
-from holdfast.flow.planner import FlowPlan
 from holdfast.flow.policies import Policy
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.inputs import Item

@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from holdfast.core.errors import PlanError
 from holdfast.flow.endpoints import FilesSource, ParquetSink, SinkDescription, SourceDescription
+from holdfast.flow.flow_plan import FlowPlan, SinkSpec
 from holdfast.flow.lake import DeltaSink, DeltaSource, IcebergSink
-from holdfast.flow.planner import FlowPlan, SinkSpec
 from holdfast.flow.streams import StreamSource
-from holdfast.flow.table import TableSink
+from holdfast.flow.table_sink import TableSink
 
 InPath = TypeVar("InPath", bound=FilesSource | DeltaSource)
 

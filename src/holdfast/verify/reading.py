@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from holdfast.clients.kafka_messages import read_committed_rows
 from holdfast.core import limits
 from holdfast.flow.endpoints import DiscardSink, ForeachSink, ParquetSink
+from holdfast.flow.flow_plan import FlowPlan, SinkSpec
 from holdfast.flow.kafka import KafkaSink
 from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.flow.nodes import RunningAggregate
 from holdfast.flow.own_edges import OwnSink
-from holdfast.flow.planner import FlowPlan, SinkSpec
-from holdfast.flow.table import TableSink
+from holdfast.flow.table_sink import TableSink
 from holdfast.sinks.kafka import access_of
 from holdfast.sinks.lake import lake_rows
 from holdfast.verify.classes import Seen

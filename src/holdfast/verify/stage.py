@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.core import limits
 from holdfast.core.errors import FlowError
 from holdfast.core.json import Json
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.unread import all_unread

@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from holdfast.clients.kafka import Cluster, NoTopic
 from holdfast.core.errors import FlowError
 from holdfast.flow.endpoints import SinkDescription
+from holdfast.flow.flow_plan import FlowPlan, SinkSpec
 from holdfast.flow.kafka import KafkaSink
-from holdfast.flow.planner import FlowPlan, SinkSpec
-from holdfast.flow.table import TableSink
+from holdfast.flow.table_sink import TableSink
 from holdfast.sinks.kafka import access_of, copy_target
 from holdfast.verify.home import Home
 

@@ -9,7 +9,7 @@ from holdfast.core.duration import spelled
 from holdfast.core.errors import PlanError
 from holdfast.flow import guarantee, policies
 from holdfast.flow.endpoints import ForeachSink
-from holdfast.flow.planner import FlowPlan
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.policies import Policy
 from holdfast.verify.classes import Recovery
 

@@ -11,7 +11,8 @@ from holdfast.flow.cycles import components
 from holdfast.flow.explain import explain
 from holdfast.flow.feedback import FeedbackStream
 from holdfast.flow.flow import Stream
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.flow.policies import Policy
 from holdfast.runtime.loader import _functions
 

@@ -12,8 +12,9 @@ import holdfast as hf
 from holdfast.flow import nodes
 from holdfast.flow.explain import explain
 from holdfast.flow.flow import Stream
+from holdfast.flow.flow_plan import Feed
 from holdfast.flow.joins import Matching
-from holdfast.flow.planner import Feed, plan
+from holdfast.flow.planner import plan
 from holdfast.flow.prefixes import Apply, Concat, Input, Read
 from holdfast.flow.windows import EventTime
 

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 import holdfast as hf
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.flow.policies import Files, Persist, Policy, Resume, Snapshots, Standby
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import holdfast as hf
 from command import holdfast
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "RECOVERY.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

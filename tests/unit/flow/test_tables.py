@@ -10,7 +10,8 @@ import holdfast as hf
 from holdfast.core.errors import PlanError
 from holdfast.flow.explain import explain
 from holdfast.flow.flow import Stream
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.interfaces.cli.explain import lines
 
 Step = Callable[[Stream], Stream]

@@ -12,7 +12,8 @@ import holdfast as hf
 from holdfast.core import limits
 from holdfast.flow import nodes
 from holdfast.flow.flow import GroupedStream, Stream
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.flow.prefixes import Input, Read
 from holdfast.flow.windows import EventTime, Session, Sliding, Window
 

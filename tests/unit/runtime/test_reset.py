@@ -14,7 +14,8 @@ import pytest
 import holdfast as hf
 from command import holdfast
 from holdfast.core.errors import LedgerError, SinkError
-from holdfast.flow.planner import FlowPlan, plan
+from holdfast.flow.flow_plan import FlowPlan
+from holdfast.flow.planner import plan
 from holdfast.ledger import holder
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime import reset as resetting

@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.core.errors import FencedError, SinkError
 from holdfast.flow.endpoints import parquet
-from holdfast.flow.planner import SinkSpec
+from holdfast.flow.flow_plan import SinkSpec
 from holdfast.ledger import epochs, groups, holder, stages, starts
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.ledger import Ledger
