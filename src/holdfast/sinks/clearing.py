@@ -16,8 +16,7 @@ import sqlalchemy as sa
 
 from holdfast.core.errors import SinkError
 from holdfast.core.ids import new_attempt_id
-from holdfast.flow import endpoints
-from holdfast.flow import table as tables
+from holdfast.flow import endpoints, table_sink
 from holdfast.flow.endpoints import SinkDescription
 from holdfast.flow.kafka import KafkaSink as KafkaSinkDescription
 from holdfast.sinks import table_record
@@ -58,7 +57,7 @@ def clearing_of(name: str, description: SinkDescription) -> Clearing:
     match description:
         case endpoints.ParquetSink(path=path, single_file=single_file):
             return _Parquet(ParquetSink(path, single_file))
-        case tables.TableSink(url=url, table=table):
+        case table_sink.TableSink(url=url, table=table):
             return _Table(url, table)
         case endpoints.DiscardSink() | endpoints.ForeachSink():
             return _Nothing()

@@ -10,8 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
-from holdfast.flow import endpoints
-from holdfast.flow import table as tables
+from holdfast.flow import endpoints, table_sink
 from holdfast.flow.flow_plan import FlowPlan, SinkSpec
 from holdfast.flow.kafka import KafkaSink as KafkaSinkDescription
 from holdfast.flow.lake import DeltaSink, IcebergSink
@@ -36,7 +35,7 @@ def make_sink(spec: SinkSpec, schema: pa.Schema, spark: SparkSession, ledger: Le
     match spec.description:
         case endpoints.ParquetSink(path=path, single_file=single_file):
             return ParquetSink(path, single_file, schema)
-        case tables.TableSink(url=url, table=table, key=key):
+        case table_sink.TableSink(url=url, table=table, key=key):
             return TableSink(url, table, key, schema, spark)
         case endpoints.ForeachSink(function=function):
             return ForeachSink(function, spec.name, schema)

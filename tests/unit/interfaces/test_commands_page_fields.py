@@ -32,7 +32,7 @@ MAKERS = [
     "flow/windows.py",
     "flow/substreams.py",
     "flow/endpoints.py",
-    "flow/table.py",
+    "flow/table_sink.py",
     "flow/kafka.py",
     "flow/lake.py",
     "flow/streams.py",
