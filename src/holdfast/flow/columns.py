@@ -179,7 +179,7 @@ class _Following:
                 self.need(stage, "stateful(order_by=...)", order_by, there)
                 return columns_of(f"the output of stage {stage!r}", output).names if output.strip() else None
             case nodes.Substream(labelling=labelling):
-                self.need(stage, "substream", _plain([labelling.by] if labelling.by else []), there)
+                self.need(stage, "substream", _plain([labelling.by]), there)
                 return there and (*there, SUBSTREAM)
             case _:
                 return None
@@ -225,9 +225,9 @@ def _with(there: Sequence[str], names: Sequence[str]) -> Names:
     return (*there, *(name for name in names if name.lower() not in _lower(there)))
 
 
-def _plain(texts: Iterable[str]) -> list[str]:
+def _plain(texts: Iterable[str | None]) -> list[str]:
     """The texts that are nothing but the name of a column; some words are functions without brackets."""
-    found = [named.group(1) or named.group(2) for text in texts if (named := _PLAIN.fullmatch(text))]
+    found = [named.group(1) or named.group(2) for text in texts if text and (named := _PLAIN.fullmatch(text))]
     return [name for name in found if not _WITHOUT_BRACKETS.fullmatch(name)]
 
 

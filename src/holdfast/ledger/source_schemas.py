@@ -45,7 +45,7 @@ def record_inferred(ledger: Ledger, source: str, found: SourceSchema) -> SourceS
             return first
         _write(tx, source, found)
         files = "1 file" if found.inferred_from == 1 else f"{found.inferred_from} files"
-        record_event(tx, SCHEMA_INFERRED, f"source {source}: schema inferred from {files}: {found.ddl}")
+        record_event(tx, SCHEMA_INFERRED, f"source {source}, from {files}: {found.ddl}")
     return found
 
 
@@ -55,7 +55,7 @@ def settle(tx: Connection, generation: int, declared: Mapping[str, SourceSchema]
     for source, now in declared.items():
         old = before.get(source)
         if old is not None and old.ddl != now.ddl:
-            told = f"source {source}: its schema has changed: {old.ddl} -> {now.ddl}"
+            told = f"source {source}: {old.ddl} -> {now.ddl}"
             record_event(tx, SCHEMA_CHANGED, told, generation=generation)
         if old is None or old.ddl != now.ddl:
             _write(tx, source, now)

@@ -90,7 +90,8 @@ def run(
     This process only watches: the flow runs in worker processes, and one that dies is replaced. If this process dies
     itself, the workers go on; the same command finds them again.
 
-    A worker that is replaced is told of at once, with the reason.
+    A worker that is replaced is told of at once, with the reason. What needs no Spark is checked before any is started;
+    `holdfast explain --check` has Spark look at the columns and types of every stage without running anything.
 
     Progress is one line a stage: epoch, rows, rows/s while epochs were under way, lag (rows that wait, in so many
     files or epochs), rows and bytes of state. Elsewhere than on a terminal, lines appear at most every two seconds.
