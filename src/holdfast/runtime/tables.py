@@ -52,6 +52,7 @@ class TableVersions:
         self._rt = rt
         self._stage = stage
         self._looks: dict[str, _Look] = {}
+        self._carried: set[str] = set()
 
     def are_kept(self, plan: EpochPlan) -> bool:
         """Whether an open plan can be run as it stands: the copies that it names are all there and whole."""
@@ -59,19 +60,36 @@ class TableVersions:
 
     def planned(self, row: StageRow, plan: EpochPlan) -> EpochPlan:
         """The plan with the versions of its tables."""
-        names, recorded = self._stage.spec.tables, self._rt.script.versions
-        if not names:
+        if not self._stage.spec.tables:
             return plan
-        if recorded is not None:
-            versions = plan.tables or recorded.newest[self._stage.name]
-            missed = [file for file in versions.values() if not self._is_kept(file)]
-            bring_over(self._rt.root, recorded.root, missed)
-        else:
-            before = self._before(row)
-            versions = {name: self._version(name, row.head + 1, before.get(name)) for name in names}
-        self._rt.route(self._stage.name).carry(self._rt.root, [file["path"] for file in versions.values()])
+        try:
+            versions = self._recorded(plan) or self._found(row)
+        except HoldfastError as error:
+            raise error.at(stage=self._stage.name, epoch=row.head + 1) from error.__cause__
+        self._carry({str(file["path"]) for file in versions.values()})
         crashpoints.reach("table.after_copy")
         return plan.with_tables(versions)
+
+    def _carry(self, paths: set[str]) -> None:
+        """Take copies as far as the stage's files go, each once in a process: the flow may have another policy by now."""
+        if paths - self._carried:
+            self._rt.route(self._stage.name).carry(self._rt.root, sorted(paths - self._carried))
+            self._carried = paths
+
+    def _recorded(self, plan: EpochPlan) -> Mapping[str, Json]:
+        """The versions of the run that is followed, brought over from there; none if nobody is followed."""
+        recorded = self._rt.script.versions
+        if recorded is None:
+            return {}
+        versions = plan.tables or recorded.newest.get(self._stage.name, {})
+        missed = [file for file in versions.values() if not self._is_kept(file)]
+        bring_over(self._rt.root, recorded.root, missed)
+        return versions
+
+    def _found(self, row: StageRow) -> Mapping[str, Json]:
+        before = self._before(row)
+        names = self._stage.spec.tables
+        return {name: self._version(name, row.head + 1, before.get(name)) for name in names}
 
     def _before(self, row: StageRow) -> Mapping[str, Json]:
         """The versions of the plan that is replaced, or of the last epoch."""
@@ -94,12 +112,9 @@ class TableVersions:
     def _read(self, name: str, epoch: int, before: Json | None) -> Json:
         """The version that the files are now: the one before, if they hold the same rows, or a new copy."""
         at = time.monotonic()
-        try:
-            rows, listing = self._rt.tables[name].read(self._rt.spark, lambda df: self._collected(name, df))
-            for step in self._steps(name):
-                check_unique(step, self._rt.spark.createDataFrame(rows))
-        except HoldfastError as error:
-            raise error.at(stage=self._stage.name, epoch=epoch) from error.__cause__
+        rows, listing = self._rt.tables[name].read(self._rt.spark, lambda df: self._collected(name, df))
+        for step in self._steps(name):
+            check_unique(step, self._rt.spark.createDataFrame(rows))
         data = _written(rows)
         if len(data) > limits.TABLE_BYTES_MAX:
             raise too_large(name, len(data), limits.TABLE_BYTES_MAX, "bytes")

@@ -7,6 +7,7 @@ is left as it is, so that the flow stops only if it has to read it.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,8 +21,10 @@ from holdfast.ledger.ledger import Ledger, reading
 from holdfast.storage.atomic import copy_whole
 from holdfast.storage.checksums import fault
 from holdfast.storage.shipper import make_durable
+from holdfast.storage.table_copies import named_copies
 
 HERE = "work directory"
+TABLE = "table"
 
 # What becomes of a damaged file.
 MIRROR, REPLAY, COPY, NOTHING = "mirror", "replay", "copy", "none"
@@ -33,8 +36,8 @@ class Named:
 
     stage: str
     branch: int
-    kind: str  # layer or segment
-    id: int
+    kind: str  # layer, segment or table
+    id: int  # of a layer or segment, in the ledger; of the copy of a table, made of its name
     first: int  # epochs
     last: int
     file: Json
@@ -125,6 +128,7 @@ def _mark(ledger: Ledger, stage: str, scrubbed: Scrubbed) -> int:
         and one.branch == row.branch
         and finding.tier == HERE
         and finding.repair in (MIRROR, REPLAY)
+        and one.kind != TABLE  # which is brought back when it is needed
     ]
     if lost:
         ids = {kind: sorted({one.id for one, _ in lost if one.kind == kind}) for kind in ("layer", "segment")}
@@ -145,6 +149,9 @@ def _named(tx: sa.Connection) -> Iterator[Named]:
     ).where(segments.c.status == "live")
     for stage, branch, number, epoch, found in tx.execute(of_ports):
         yield from (Named(stage, branch, "segment", number, epoch, epoch, file) for file in found)
+    for copy in named_copies(tx):
+        number = zlib.crc32(copy.file["path"].encode())
+        yield Named(copy.stage, copy.branch, TABLE, number, copy.first, copy.last, copy.file)
 
 
 def _places(root: Path, mirrors: Mapping[str, Path], one: Named) -> Iterator[tuple[str, Path]]:
@@ -169,7 +176,7 @@ def _remedy(
         return NOTHING if (HERE, path) in damaged else COPY
     if any((mirror / path).exists() and (name, path) not in damaged for name, mirror in mirrors.items()):
         return MIRROR
-    return REPLAY if _has_plans(tx, one) else NOTHING
+    return REPLAY if one.kind != TABLE and _has_plans(tx, one) else NOTHING
 
 
 def _has_plans(tx: sa.Connection, one: Named) -> bool:

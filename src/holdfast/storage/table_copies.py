@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -41,6 +42,28 @@ def write_copy(root: Path, stage: str, table: str, epoch: int, rows: int, data: 
     write_new(root / path, data)
     facts = {"version": version_of(data), "rows": rows}
     return {"path": path, "bytes": len(data), "crc32": zlib.crc32(data), **facts}
+
+
+@dataclass(frozen=True)
+class NamedCopy:
+    """A copy, and the first and last of the epochs whose kept plans name it."""
+
+    stage: str
+    branch: int
+    first: int
+    last: int
+    file: Json
+
+
+def named_copies(tx: sa.Connection) -> list[NamedCopy]:
+    """Every copy that a kept plan names."""
+    table, found = schema.plans, dict[str, NamedCopy]()
+    plans = sa.select(table.c.stage, table.c.branch, table.c.epoch, table.c.body).order_by(table.c.epoch)
+    for stage, branch, epoch, body in tx.execute(plans):
+        for file in body.get("tables", {}).values():
+            first = found[file["path"]].first if file["path"] in found else epoch
+            found[file["path"]] = NamedCopy(stage, branch, first, epoch, file)
+    return list(found.values())
 
 
 def sweep_copies(ledger: Ledger, places: Sequence[Path], row: StageRow) -> None:

@@ -58,7 +58,12 @@ class Golden:
     @property
     def versions(self) -> Versions:
         """What tables held: all runs are enriched alike, whatever becomes of the files meanwhile."""
-        newest = {stage: bodies[max(bodies)].get("tables", {}) for stage, bodies in self.plans.items()}
+        newest = {
+            stage: bodies[epoch]["tables"]
+            for stage, bodies in self.plans.items()
+            for epoch in sorted(bodies)
+            if "tables" in bodies[epoch]
+        }
         return Versions(self.home.work, newest)
 
 

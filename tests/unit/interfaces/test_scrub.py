@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from command import holdfast
 from holdfast.ledger import epochs, files, schema
 from holdfast.storage import checksums
+from holdfast.storage.table_copies import write_copy
 from unit.state.test_bit_flips import flip
 from written_state import WrittenState
 
@@ -100,3 +101,16 @@ def test_a_missing_file_is_damaged_and_a_swept_one_is_not(written: WrittenState)
     written.merge(0, 0)
     written.sweep(0, 0)
     assert holdfast("scrub", "--work-dir", written.root, "--json").json["damaged"][0]["first"] == 1
+
+
+def test_a_damaged_copy_of_a_table_is_told_of_and_cannot_be_made_again(written: WrittenState) -> None:
+    with written.ledger.read() as tx:
+        row = epochs.stage_row(tx, "means")
+    copy = write_copy(written.root, "means", "names", row.head + 1, 1, b"rows of a table")
+    epochs.record_plan(written.ledger, row, {"ranges": {}, "rows": 0, "tables": {"names": copy}})
+    assert holdfast("scrub", "--work-dir", written.root, "--json").json["files"] == 4
+    flip(written.root / copy["path"], 9)
+    said = holdfast("scrub", "--work-dir", written.root, "--repair", "--json")
+    (damaged,) = said.json["damaged"]
+    assert (damaged["kind"], damaged["path"], damaged["repair"]) == ("table", copy["path"], "none")
+    assert said.json["marked"] == 0
