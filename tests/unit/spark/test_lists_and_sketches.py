@@ -20,6 +20,7 @@ from holdfast.spark.operators.accumulator import Accumulator
 from holdfast.spark.operators.accumulators import accumulator, finished
 from holdfast.spark.operators.folding import BoundAggregate, Folding
 from holdfast.spark.operators.log_buckets import bits_for, buckets_of, middles
+from holdfast.spark.operators.sorted_lists import Lists, gathered, items_of, list_type, together
 
 NAN = math.nan
 SMALLEST = 2.0**-1022  # nearer to zero, a double has fewer bits
@@ -124,6 +125,23 @@ def test_any_order_split_and_way_in_give_the_same_state(
     )
     assert state.type == whole.type == joined.type == made.stored[0]
     assert bits(state) == bits(whole) == bits(joined)
+
+
+KIND = list_type(pa.string(), pa.float64())
+
+
+@given(st.lists(st.tuples(st.lists(rows, max_size=6), st.lists(rows, max_size=4)), max_size=5), st.booleans())
+def test_values_taken_into_many_lists_stand_where_a_sort_would_put_them(
+    lists: list[tuple[list[Row], list[Row]]], descending: bool
+) -> None:
+    def made(parts: list[list[Row]]) -> Lists:
+        flat = [row for part in parts for row in part]
+        columns = [pa.array([x for x, _ in flat], pa.float64()), pa.array([s for _, s in flat], pa.string())]
+        group = np.repeat(np.arange(len(parts)), [len(part) for part in parts]).astype(np.int64)
+        return gathered(len(parts), group, items_of(columns, KIND, one_zero=False), descending=descending)
+
+    found = together(made([old for old, _ in lists]), made([new for _, new in lists]), descending=descending)
+    assert bits(found.array()) == bits(made([[*new, *old] for old, new in lists]).array())
 
 
 def key(x: float) -> tuple[bool, float]:
