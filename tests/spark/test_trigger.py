@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import holdfast as hf
 from batch import read_sink, write_files
 from holdfast.ledger import schema
+from holdfast.ledger.epochs import stage_row
 from holdfast.ledger.inputs import number_of_items
 from holdfast.ledger.ledger import reading
 from holdfast.runtime.worker import Worker
@@ -39,9 +40,11 @@ def files_found(home: Path) -> int:
 
 
 def files_per_epoch(home: Path) -> list[int]:
-    """How many files each epoch of the stage has read."""
+    """How many files each committed epoch of the stage has read."""
+    plans = schema.plans
     with reading(home / "work") as tx:
-        bodies = tx.execute(sa.select(schema.plans.c.body).order_by(schema.plans.c.epoch)).scalars().all()
+        committed = sa.select(plans.c.body).where(plans.c.epoch <= stage_row(tx, "totals").head)
+        bodies = tx.execute(committed.order_by(plans.c.epoch)).scalars().all()
     return [stop - start for body in bodies for start, stop in body["ranges"].values()]
 
 
@@ -92,6 +95,9 @@ def test_small_files_are_read_in_batches_and_none_is_left_behind(
         return sum(files_per_epoch(tmp_path)) == FILES + 3
 
     run_until(flow_of(tmp_path, "2 seconds"), tmp_path, spark, monkeypatch, all_read)
+    read = files_per_epoch(tmp_path)
+    flow_of(tmp_path, None).run(tmp_path / "work", spark=spark, until_idle=True)
+    assert files_per_epoch(tmp_path) == read, "nothing is left but to publish"
     last = {row["k"]: row for row in read_sink(tmp_path / "out").sort_by("epoch").to_pylist()}
     fed = range(FILES + 3)
     assert {k: (row["total"], row["n"]) for k, row in last.items()} == {
