@@ -437,7 +437,7 @@ def test_joins_that_cannot_work_say_why(spark: SparkSession, tmp_path: Path) -> 
     def planned(left: str = "", right: str = "", **options: object) -> None:
         flow = hf.Flow("bad")
         one, other = (
-            flow.source(name, hf.files("in/", schema=f"k string, ts timestamp, v long{more}"))
+            flow.source(name, hf.files(str(tmp_path), schema=f"k string, ts timestamp, v long{more}"))
             for name, more in (("l", left), ("r", right))
         )
         arguments = {"on": "k", "time": ("ts", "ts"), "within": ("0 s", "1 s"), **options}

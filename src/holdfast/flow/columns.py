@@ -36,6 +36,8 @@ Names = tuple[str, ...] | None
 _PLAIN = re.compile(r"\s*(?:`([^`]+)`|([A-Za-z_]\w*))\s*", re.ASCII)
 _NAMED = re.compile(r".*\bas\s+(?:`([^`]+)`|([A-Za-z_]\w*))\s*", re.ASCII | re.IGNORECASE | re.DOTALL)
 _WITHOUT_BRACKETS = re.compile(r"(current|local|session)_?\w+|user|true|false|null|now", re.IGNORECASE)
+# As binding says it: what is told early is told in the same words.
+_KEY, _TIME = "there is no column {} to group by", "there is no time column {}"
 # What rows that a source has set aside have.
 _ASIDE = ("file", "row", "reason")
 _OUTPUTS_KNOWN = ("inner", "left")
@@ -97,7 +99,11 @@ class _Following:
         )
 
     def need(self, stage: str, what: str, names: Iterable[str], there: Names) -> None:
-        """Note the names that are not there. A dot may lead into a struct, and is left to Spark."""
+        """Note the names that are not there, in words with a place for the name; of a step, its name will do.
+
+        A dot may lead into a struct, and is left to Spark.
+        """
+        words = what if "{}" in what else f"{what} names the column {{}}, which is not there"
         if there is None:
             return
         lower = {name.lower(): name for name in there}
@@ -105,9 +111,9 @@ class _Following:
             if name.lower() in lower or "." in name:
                 continue
             like = difflib.get_close_matches(name.lower(), lower, n=1)
-            self.wrong.append((stage, f"{what} names the column {name!r}, which is not there"))
+            self.wrong.append((stage, words.format(repr(name))))
             self.meant += [f"Did you mean {lower[like[0]]!r} for {name!r}?"] if like else []
-            self.there.append(f"The columns there are {', '.join(there)}.")
+            self.there.append(f"The columns are {', '.join(there)}.")
 
     def of_stage(self, stage: StageSpec, known: dict[Input, Names]) -> Names:
         """What a stage gives."""
@@ -132,8 +138,15 @@ class _Following:
         for number, other in enumerate(sides[1:], 2):
             if first is None or other is None:
                 return None
-            self.need(stage, f"union, whose stream {number} lacks it,", first, other)
-            self.need(stage, "union, whose first stream lacks it,", other, first)
+            self.need(
+                stage, f"stream {number} of a union has no column {{}}, which the first has", first, other
+            )
+            self.need(
+                stage,
+                f"the first stream of a union has no column {{}}, which stream {number} has",
+                other,
+                first,
+            )
         return first
 
     def _step(self, stage: str, step: Transformation, there: Names) -> Names:
@@ -163,23 +176,22 @@ class _Following:
     def _operator(self, stage: str, operator: Stateful, there: Names) -> Names:
         time = nodes.time_of(operator)
         if time is not None:
-            self.need(stage, "the event time", [time.column], there)
+            self.need(stage, _TIME, [time.column], there)
         match operator:
             case nodes.RunningAggregate() | nodes.WindowAggregate():
-                self.need(stage, "group_by", operator.keys, there)
+                self.need(stage, _KEY, operator.keys, there)
                 for name, aggregate in operator.aggregates:
                     self.need(stage, f"agg({name}=...)", _plain(aggregate.written), there)
                 window = (WINDOW_START, WINDOW_END) if isinstance(operator, nodes.WindowAggregate) else ()
                 return (*operator.keys, *window, *(name for name, _ in operator.aggregates))
             case nodes.Dedup(ids=ids):
-                self.need(stage, "dedup", ids, there)
+                self.need(stage, _KEY, ids, there)
                 return there
             case nodes.OwnOperator(by=by, order_by=order_by, output=output):
-                self.need(stage, "stateful(by=...)", by, there)
-                self.need(stage, "stateful(order_by=...)", order_by, there)
+                self.need(stage, _KEY, by, there)
+                self.need(stage, "there is no column {} to order by", order_by, there)
                 return columns_of(f"the output of stage {stage!r}", output).names if output.strip() else None
-            case nodes.Substream(labelling=labelling):
-                self.need(stage, "substream", _plain([labelling.by]), there)
+            case nodes.Substream():
                 return there and (*there, SUBSTREAM)
             case _:
                 return None
@@ -187,7 +199,8 @@ class _Following:
     def _join(self, stage: str, join: nodes.Join, sides: Sequence[Names]) -> Names:
         matching = join.matching
         for side, there, time in zip(SIDES, sides, matching.times, strict=True):
-            self.need(stage, f"join, on its {side},", [*matching.keys, time.column], there)
+            self.need(stage, f"the {side} stream has no column {{}} to join on", matching.keys, there)
+            self.need(stage, _TIME, [time.column], there)
         left, right = sides
         if left is None or right is None or matching.how not in _OUTPUTS_KNOWN:
             return None

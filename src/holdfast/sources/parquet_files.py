@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -80,7 +80,7 @@ def _hint(declared: t.StructType, wrong: dict[str, _Wrong]) -> str:
         for field in declared.fields
     ]
     ddl = ", ".join(f"{quoted(name)} {kind}" for name, kind in filter(None, fields))
-    changed = any(one.instead or not one.hint for one in wrong.values())
+    changed = any(not one.hint for one in wrong.values())
     says = (
         [f'This file can be read with schema="{ddl}"; or write it with the declared columns.']
         if ddl and changed
@@ -183,7 +183,7 @@ class _Look:
             f"column {name!r} is {kind} in the file and declared as {declared}, which does not hold {value}"
         )
         if pa.types.is_timestamp(kind) and not isinstance(field.dataType, t.DateType):
-            return _Wrong(reason, (name, declared), _MICROSECONDS)
+            return _Wrong(reason, None, _MICROSECONDS)
         return _Wrong(reason, _declare(name, kind))
 
     def _unlike(self, field: t.StructField, name: str, kind: pa.DataType) -> object | None:
@@ -195,14 +195,20 @@ class _Look:
             seen = self._smallest_and_largest(name)
             if seen is not None:
                 return next((value for value in seen if not bounds[0] <= value <= bounds[1]), None)
+        unlike = (first_unlike(column, _arrow(field)) for column in self._values(name))
+        return next((value for value in unlike if value is not None), None)
+
+    def _values(self, name: str) -> Iterator[pa.ChunkedArray]:
+        """A column, a row group at a time."""
         self._file.seek(0)
-        with pq.ParquetFile(self._file) as opened:
-            for number in range(opened.num_row_groups):
-                column = opened.read_row_group(number, [name], use_threads=False)[name]
-                unlike = first_unlike(column, _arrow(field))
-                if unlike is not None:
-                    return unlike
-        return None
+        try:
+            with pq.ParquetFile(self._file) as opened:
+                for number in range(opened.num_row_groups):
+                    yield opened.read_row_group(number, [name], use_threads=False)[name]
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise  # the disk's fault, not the file's
+            raise Unfit(f"column {name!r} cannot be read: {error}", _WHOLE) from error
 
     def _smallest_and_largest(self, name: str) -> tuple[int, ...] | None:
         """The bounds of a column of integers, as its statistics tell; None if they do not tell of all rows."""

@@ -88,7 +88,7 @@ def a_file_of_csv() -> None:
 CASES: list[tuple[Callable[[], None], dict[str, str], str, str]] = [
     (missing_directory, {}, "source 'orders' cannot list", "Make the directory, or mend the path"),
     (empty_directory, {"source": 'schema="id strng, qty int"'}, "cannot be read: column 'id' has the type 'strng'", "Say string for strng."),
-    (empty_directory, {"key": "usr"}, "group_by names the column 'usr', which is not there", "Did you mean 'user' for 'usr'?"),
+    (empty_directory, {"key": "usr"}, "there is no column 'usr' to group by", "Did you mean 'user' for 'usr'?"),
     (an_unfit_file, {}, ("it has no column 'user': its columns are id, usr, qty, ts; column 'qty' is int64 in the file and declared as int,"
                         " which does not hold 1099511627776 (one other file has problems too: b.parquet)"),
      'schema="id string, usr string, qty bigint, ts timestamp"'),

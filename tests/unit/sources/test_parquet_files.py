@@ -112,7 +112,20 @@ def test_values_are_looked_at_where_no_statistics_tell(statistics: bool) -> None
 
 def test_nanoseconds_that_would_be_lost_say_how_to_write_microseconds() -> None:
     table = pa.table({"at": pa.array([1], pa.timestamp("ns", "UTC"))})
-    assert "coerce_timestamps='us'" in unfit(table, "at timestamp").hint
+    found = unfit(table, "at timestamp")
+    assert "coerce_timestamps='us'" in found.hint
+    assert "schema=" not in found.hint
+
+
+def test_damage_in_a_column_that_is_looked_through_is_told() -> None:
+    table = pa.table({"n": ["x"], "at": pa.array([1_000], pa.timestamp("ns"))})
+    content = bytearray(
+        written(table, compression="none", use_dictionary=False, write_page_checksum=True).getvalue()
+    )
+    start = pq.read_metadata(io.BytesIO(content)).row_group(0).column(1).data_page_offset
+    content[start : start + 8] = b"\xff" * 8
+    with pytest.raises(Unfit, match="column 'at' cannot be read"):
+        facts(io.BytesIO(content), "n string, at timestamp")
 
 
 def test_all_that_is_wrong_with_a_file_is_said_at_once_with_the_schema_that_would_do() -> None:
