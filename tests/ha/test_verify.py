@@ -174,7 +174,7 @@ def test_a_kill_while_what_holds_no_rows_is_passed_over_costs_nothing_and_leavin
     assert "stage totals has not read epochs" in str(run["error"])
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "options",
     [
