@@ -247,7 +247,7 @@ def test_every_fault_at_every_point_leaves_an_enriched_flow_precise(tmp_path: Pa
     assert {run["observed"] for run in report["outcomes"] if run["reached"]} == {"precise"}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "options",
     [

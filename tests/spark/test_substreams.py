@@ -250,6 +250,9 @@ def test_what_could_not_say_which_labels_it_holds_is_refused(spark: SparkSession
         "rows of a join": lambda r: label(r).join(
             r, on="k", time=("ts", "ts"), within=("0 seconds", "1 minute")
         ),
+        "would give out rows of a join": lambda r: label(r).join(
+            label(r), on=["k", "substream"], time=("ts", "ts"), within=("0 s", "1 minute"), how="semi"
+        ),
         "keys that expire": lambda r: label(r).stateful(
             count_up,
             by=["substream", "k"],
