@@ -231,8 +231,8 @@ def test_an_enriched_flow_is_precise_although_its_table_changes_under_the_campai
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert [(run["point"], run["observed"]) for run in report["outcomes"]] == [
-        ("plan.after", "precise"),
         ("table.after_copy", "precise"),
+        ("plan.after", "precise"),
         ("commit.before", "precise"),
     ]
     assert "zerox" in (tmp_path / "names" / "all").read_bytes().decode("latin-1")

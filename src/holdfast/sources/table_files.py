@@ -43,19 +43,12 @@ class TableFiles:
     def look(self) -> Listing:
         """The files as they are now; an InputError if there is no such directory, or more than a table may have."""
         try:
-            found = {
-                entry.name: identity(entry.path)
-                for entry in os.scandir(self._directory)
-                if entry.name[0] not in "._" and entry.is_file()
-            }
-        except FileNotFoundError:
-            self._files.next(
-                NOTHING, Limits(1)
-            )  # it says what is wrong with the directory; a file may just be gone
-            return self.look()
+            with os.scandir(self._directory) as entries:
+                names = [e.name for e in entries if e.name[0] not in "._" and e.is_file()]
         except OSError:
-            self._files.next(NOTHING, Limits(1))
+            self._files.next(NOTHING, Limits(1))  # raises what it says of such a directory
             raise
+        found = {name: stamp for name in names if (stamp := _stamp(self._directory / name))}
         self._check(found)
         return found
 
@@ -88,6 +81,14 @@ class TableFiles:
         for number, most, what in bounds:
             if number > most:
                 raise too_large(self._name, number, most, what)
+
+
+def _stamp(path: Path) -> Identity | None:
+    """None for a file that has gone since it was listed."""
+    try:
+        return identity(path)
+    except FileNotFoundError:
+        return None
 
 
 def too_large(table: str, number: int, most: int, what: str) -> InputError:

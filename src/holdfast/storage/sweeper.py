@@ -57,7 +57,7 @@ def sweep(
     places = [root, *route.mirrors.values()]
     _unlink_condemned(ledger, places, row)
     _remove_spent(ledger, places, row)
-    sweep_copies(ledger, places, row)
+    sweep_copies(ledger, root, route.mirrors.values(), row)
     # In strides, so that a long-running flow does not pay a transaction for every epoch it forgets.
     if oldest is not None and below - oldest > 2 * limits.HISTORY_EPOCHS_MAX:
         files.fold_history(ledger, row, below - limits.HISTORY_EPOCHS_MAX)

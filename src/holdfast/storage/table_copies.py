@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +66,12 @@ def named_copies(tx: sa.Connection) -> list[NamedCopy]:
     return list(found.values())
 
 
-def sweep_copies(ledger: Ledger, places: Sequence[Path], row: StageRow) -> None:
-    """Unlink the copies of a stage's tables that no plan names any more."""
-    found = [path for place in places for path in (place / TABLES / row.stage).glob("*.parquet")]
+def sweep_copies(ledger: Ledger, root: Path, mirrors: Iterable[Path], row: StageRow) -> None:
+    """Unlink the copies of a stage's tables that no plan names any more.
+
+    A mirror may hold those of another flow's stage of the same name: only what is known by its name here goes there.
+    """
+    found = list((root / TABLES / row.stage).glob("*.parquet"))
     if not found:
         return
     with ledger.read() as tx:
@@ -77,7 +80,9 @@ def sweep_copies(ledger: Ledger, places: Sequence[Path], row: StageRow) -> None:
         named = _first_named(tx, row) if old else set()
     for path in old:
         if path.name not in named:
-            path.unlink(missing_ok=True)
+            # The one here goes last: it is how a sweep that was cut off finds the others again.
+            for place in (*mirrors, root):
+                (place / path.relative_to(root)).unlink(missing_ok=True)
 
 
 def _epoch(path: Path) -> int:

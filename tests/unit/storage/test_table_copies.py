@@ -40,7 +40,7 @@ class Enriched:
 
     def swept(self, *mirrors: Path) -> set[str]:
         """What is left."""
-        sweep_copies(self.written.ledger, [self.root, *mirrors], StageRow("means", self.row.branch, 0, 0, 0))
+        sweep_copies(self.written.ledger, self.root, mirrors, StageRow("means", self.row.branch, 0, 0, 0))
         return {f"tables/means/{path.name}" for path in (self.root / "tables" / "means").iterdir()}
 
 
@@ -65,6 +65,8 @@ def test_a_copy_stays_as_long_as_a_kept_plan_names_it(enriched: Enriched, tmp_pa
     mirror = tmp_path / "mirror"
     (mirror / first["path"]).parent.mkdir(parents=True)
     (mirror / first["path"]).write_bytes(b"rows")
+    of_another_flow = (mirror / first["path"]).with_name("00000000-0000-t.parquet")
+    of_another_flow.write_bytes(b"rows")
     both = {first["path"], second["path"]}
     assert enriched.swept(mirror) == both
     enriched.forget_below(1)
@@ -72,6 +74,7 @@ def test_a_copy_stays_as_long_as_a_kept_plan_names_it(enriched: Enriched, tmp_pa
     enriched.forget_below(2)
     assert enriched.swept(mirror) == {second["path"]}
     assert not (mirror / first["path"]).exists()
+    assert of_another_flow.exists()
     # The oldest plan that is kept skips an epoch, and names nothing.
     enriched.forget_below(3)
     assert enriched.swept() == {second["path"]}
