@@ -32,7 +32,7 @@ _sieves: list[subprocess.Popen[bytes]] = []  # each ends with the JVM that write
 def quietly(conf: Mapping[str, str]) -> Iterator[None]:
     """Start a JVM inside whose noise is not shown, unless the settings ask for a level of logging."""
     grep = shutil.which("grep")
-    if LOG_LEVEL in conf or grep is None:
+    if LOG_LEVEL in conf or grep is None or not _has_stderr():
         yield
         return
     read, write = os.pipe()
@@ -47,13 +47,27 @@ def quietly(conf: Mapping[str, str]) -> Iterator[None]:
         )
     )
     os.close(read)
-    sys.stderr.flush()
+    _flush()
     before = os.dup(2)
     os.dup2(write, 2)
     os.close(write)
     try:
         yield
     finally:
-        sys.stderr.flush()
+        _flush()
         os.dup2(before, 2)
         os.close(before)
+
+
+def _has_stderr() -> bool:
+    """Whether the process has one at all: a service may have closed it."""
+    try:
+        os.fstat(2)
+    except OSError:
+        return False
+    return True
+
+
+def _flush() -> None:
+    if sys.stderr is not None:
+        sys.stderr.flush()
