@@ -288,7 +288,6 @@ TYPES = {
     "GroupedStream": "what `stream.group_by` gives: see [Keys and windows](#keys-and-windows).",
     "FeedbackStream": "what `flow.feedback` gives: a stream like any other, and `feedback.close_with`.",
     "SourceDescription": "what the functions of [Sources](#sources) give.",
-    "FilesSource": "what `hf.files` gives.",
     "SinkDescription": "what the functions of [Sinks](#sinks) give.",
     "Policy": "what the functions of [Recovery policies](#recovery-policies) give.",
     "Transformation": "a function of a DataFrame that gives a DataFrame, row by row.",

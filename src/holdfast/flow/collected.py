@@ -66,6 +66,10 @@ def collect_list(
     is run with a larger `max`. Text, numbers, decimals, dates, timestamps, booleans, binary, and structs and arrays of
     them can be collected; maps are refused when the flow is bound.
 
+    - `expression`: Spark SQL, as text.
+
+    Raises `hf.PlanError` for a `max` that is not such a number.
+
     >>> collect_list("page", by="at", max=1_000).text()
     'collect_list(page, by at)'
     """
@@ -78,6 +82,8 @@ def collect_set(expression: str, *, max: int = limits.COLLECTED_VALUES_MAX) -> A
 
     NaN equals NaN; -0.0 equals 0.0 and comes as 0.0. A key with more than `max` different values (default 10,000) stops the
     flow, as with `collect_list`. To count them, `count_distinct` takes less room.
+
+    Raises `hf.PlanError` for a `max` that is not such a number.
 
     >>> collect_set("lower(page)").text()
     'collect_set(lower(page))'

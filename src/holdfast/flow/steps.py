@@ -101,15 +101,24 @@ class RowSteps:
         refresh: str | None = enrichment.REFRESH,
         name: str | None = None,
     ) -> Stream:
-        """Add the columns of a table's row that has the same key: `enrich(hf.files("countries/", schema=...), on="country")`.
+        """Add the columns of the row of a table that has the same key.
 
-        The table is a directory of files that is read as a whole, at most 2,000,000 rows, each key once. `on` names the key
-        columns, or maps the stream's to the table's. With `how="left"` a row without a partner has nulls, with
-        `how="inner"` it is dropped; null is nobody's partner. `prefix` begins the names of the columns that are added.
+        An epoch is enriched with one version of the table. Its plan records the version, and the work directory keeps a copy, so
+        a replay gives the same rows. Rows that have gone through keep what they were given.
 
-        An epoch is enriched with one version of the table, which its plan records and of which the work directory keeps a
-        copy, so a replay gives the same rows. When an epoch is planned and the last look at the files is older than
-        `refresh`, they are looked at again; with `refresh=None` they are looked at once in a run. Rows that have gone
-        through keep what they were given. `name` is what the table is called, otherwise the last part of its path.
+        - `table`: `hf.files(path, schema=...)`, a directory of files that is read as a whole: at most 2,000,000 rows, each key once.
+        - `on`: the key columns, a name or several; or a dict of the stream's columns to the table's.
+        - `how`: `"left"`, the default, gives a row without a partner nulls; `"inner"` drops it. Null is nobody's partner.
+        - `prefix`: what the names of the added columns begin with; nothing by default.
+        - `refresh`: when an epoch is planned and the last look at the files is older than this, they are looked at again; by
+          default `"1 minute"`. With `None` they are looked at once in a run.
+        - `name`: what the table is called; by default the last part of its path.
+
+        Raises `hf.PlanError` if the table is not of files with a schema, has options of a source, or another argument cannot be.
+
+        >>> import holdfast as hf
+        >>> orders = hf.Flow("shop").source("orders", hf.rows([{"country": "NL", "amount": 5}]))
+        >>> countries = hf.files("countries/", schema="country string, name string")
+        >>> named = orders.enrich(countries, on="country")
         """
         return self.transform(enrichment.enrich(self.flow.tables, table, on, how, prefix, refresh, name))
