@@ -74,7 +74,8 @@ def check(plan: FlowPlan) -> None:
     for sink in plan.sinks:
         if isinstance(sink.description, TableSink):
             keys = sink.description.key or ()
-            found.need(sink.stage, f"the key of table {sink.description.table}", keys, known.get(sink.input))
+            words = f"hf.table has key={list(keys)}, but there is no column {{}}"
+            found.need(sink.stage, words, keys, known.get(sink.input))
     found.raise_any()
 
 
@@ -111,7 +112,7 @@ class _Following:
             if name.lower() in lower or "." in name:
                 continue
             like = difflib.get_close_matches(name.lower(), lower, n=1)
-            self.wrong.append((stage, words.format(repr(name))))
+            self.wrong.append((stage, words.replace("{}", repr(name))))
             self.meant += [f"Did you mean {lower[like[0]]!r} for {name!r}?"] if like else []
             self.there.append(f"The columns are {', '.join(there)}.")
 

@@ -45,7 +45,7 @@ def join(left: Stream, right: Stream, on: str = "id", time: str = "at") -> Strea
         (lambda a, _: a.select("id", total="qty * 2").drop("qty"), "drop names the column 'qty'"),
         (lambda a, _: a.where("id is not null").rename(user="u").group_by("user").agg(n=hf.count()), "'user'"),
         (lambda a, _: a.group_by("user").agg(n=hf.count()).as_rows().group_by("m").agg(n=hf.count()), "'m'"),
-        (lambda a, _: a.group_by("user").agg(n=hf.count()).to(hf.table("sqlite:///o.db", "t", key="usr")), "the key of table t names the column 'usr'"),
+        (lambda a, _: a.group_by("user").agg(n=hf.count()).to(hf.table("sqlite:///o.db", "t", key="usr")), "hf.table has key=['usr'], but there is no column 'usr'"),
     ],
 )  # fmt: skip
 def test_a_column_that_is_not_there_is_told(build: Callable[[Stream, Stream], Stream], reason: str) -> None:
