@@ -58,7 +58,9 @@ totals.to(hf.parquet("totals")).to(hf.table("sqlite:///totals.db", "totals", key
 # With a stage whose state can be made again from its input, which not every policy needs.
 WITH_WINDOWS = f"""{FLOW}
 minutes = events.group_by("user").window("ts", tumbling="2 seconds", late="1 second")
-minutes.agg(n=hf.count()).named("minutes").to(hf.parquet("minutes"))
+minutes.agg(n=hf.count(), top=hf.top_k("amount", 2), all=hf.collect_list("amount"), p=hf.percentile("amount", 0.5)).named(
+    "minutes"
+).to(hf.parquet("minutes"))
 """
 
 # Joins that hold rows back: until no partner can come, and until one does. Another stage reads what they let go.
