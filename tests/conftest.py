@@ -17,7 +17,7 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 # Most JVMs of tests live for a minute: compiling for the long run, and loading classes one by one, would be half of their work.
 _ARCHIVE = Path(sys.prefix) / "spark.jsa"  # written by scripts/class_archive
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", _OPTIONS)
 if _ARCHIVE.exists():
     _OPTIONS += f' "-XX:SharedArchiveFile={_ARCHIVE}" -Xlog:cds=off -Xlog:cds+dynamic=off'

@@ -17,7 +17,7 @@ from holdfast.flow import enrichment, nodes, verbs
 from holdfast.flow.ddl import columns_of
 from holdfast.flow.endpoints import FilesSource, RowsSource, SourceDescription
 from holdfast.flow.generate import GenerateSource
-from holdfast.flow.joins import SIDES
+from holdfast.flow.joins import ASKING, SIDES
 from holdfast.flow.kafka import KafkaSource
 from holdfast.flow.nodes import Stateful, Transformation
 from holdfast.flow.ports import OUT, QUARANTINE
@@ -40,7 +40,6 @@ _WITHOUT_BRACKETS = re.compile(r"(current|local|session)_?\w+|user|true|false|nu
 _KEY, _TIME = "there is no column {} to group by", "there is no time column {}"
 # What rows that a source has set aside have.
 _ASIDE = ("file", "row", "reason")
-_OUTPUTS_KNOWN = ("inner", "left")
 
 
 def declared(name: str, description: SourceDescription) -> Names:
@@ -203,7 +202,9 @@ class _Following:
             self.need(stage, f"the {side} stream has no column {{}} to join on", matching.keys, there)
             self.need(stage, _TIME, [time.column], there)
         left, right = sides
-        if left is None or right is None or matching.how not in _OUTPUTS_KNOWN:
+        if matching.how in ASKING:
+            return left
+        if left is None or right is None:
             return None
         return _joined(matching.keys, (left, right), matching.suffixes)
 

@@ -34,8 +34,9 @@ def connect_server(home: Path, conf: Mapping[str, str] | None = None) -> Iterato
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        # A server of minutes: the second compiler would cost more than it gains.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # A server of minutes: the second compiler would cost more than it gains. Without it the code cache would be 48 MB,
+        # which long campaigns fill.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
         "spark.ui.enabled": "false",
         "spark.local.dir": str(home / "spark"),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
