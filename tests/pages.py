@@ -13,8 +13,13 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", document.read_text(), re.DOTALL)
 
 
+# Names the directory of programs of another environment, for whoever wants to know whether pages hold there too.
+PROGRAMS = "HOLDFAST_TEST_PROGRAMS"
+
+
 def shell(home: Path, command: str) -> str:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    programs = os.environ.get(PROGRAMS, str(Path(sys.executable).parent))
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-e", "-m", "-c", command],
         cwd=home,

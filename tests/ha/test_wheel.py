@@ -1,4 +1,4 @@
-"""README.md from a wheel: built from what is committed, installed into an empty environment, run far from the checkout."""
+"""README.md and the tutorial from a wheel: built from what is committed, installed into an empty environment, run far from the checkout."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pages import blocks
+from pages import PROGRAMS, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = """
@@ -47,12 +47,12 @@ def typed(command: str, directory: Path, home: Path, first: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_the_readme_runs_as_written_from_a_wheel_in_an_empty_directory(tmp_path: Path) -> None:
-    clone, home, empty = tmp_path / "clone", tmp_path / "home", tmp_path / "empty"
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home whose `holdfast` is an environment with the wheel; the clone that it was built from is gone."""
+    place = tmp_path_factory.mktemp("wheel")
+    clone, home = place / "clone", place / "home"
     home.mkdir()
-    empty.mkdir()
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
     # `make wheel` would fill the clone's own environment first, with all that tests need.
     (clone / ".venv").symlink_to(sys.prefix)
@@ -60,13 +60,18 @@ def test_the_readme_runs_as_written_from_a_wheel_in_an_empty_directory(tmp_path:
     typed(install.replace("make wheel", "scripts/wheel"), clone, home, Path(sys.executable).parent)
     (clone / ".venv").unlink()
     shutil.rmtree(clone)
+    return home
 
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_readme_runs_as_written_from_a_wheel_in_an_empty_directory(home: Path, tmp_path: Path) -> None:
     def run(command: str) -> str:
-        return typed(command, empty, home, home / "holdfast" / "bin")
+        return typed(command, tmp_path, home, home / "holdfast" / "bin")
 
     assert "site-packages" in run("python -c 'import holdfast; print(holdfast.__file__)'")
-    (empty / "orders.py").write_text(blocks(ROOT / "README.md", "python")[0])
-    (empty / "in").mkdir()
+    (tmp_path / "orders.py").write_text(blocks(ROOT / "README.md", "python")[0])
+    (tmp_path / "in").mkdir()
     run(f"python -c {shlex.quote(ORDERS)}")
     assert re.search(r"^totals +[0-9]+ +168 ", run("python orders.py"), re.MULTILINE), "epochs, rows"
     commands = next(block for block in blocks(ROOT / "README.md", "sh") if "holdfast run" in block)
@@ -74,3 +79,23 @@ def test_the_readme_runs_as_written_from_a_wheel_in_an_empty_directory(tmp_path:
         said = run(command)
     assert "totals" in said
     assert "no violation" in run("holdfast verify orders.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_tutorial_runs_as_written_from_a_wheel(home: Path) -> None:
+    """The walks type their commands in that environment; what they judge by is here."""
+    programs = home / "holdfast" / "bin"
+    left_out = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_SUBMIT_OPTS")
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    walks = "runs_as_written or differ_as_written"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", walks, "tests/ha/test_tutorial.py"],
+        cwd=ROOT,
+        env={**kept, PROGRAMS: str(programs)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "5 passed" in done.stdout
