@@ -98,7 +98,7 @@ class Type:
 
 
 @dataclass(frozen=True)
-class Columns:
+class DeclaredColumns:
     """The columns of a schema, in order."""
 
     columns: tuple[tuple[str, Type], ...]
@@ -117,7 +117,7 @@ def quoted(name: str) -> str:
     return name if re.fullmatch(r"\w+", name, re.ASCII) else f"`{name.replace('`', '``')}`"
 
 
-def columns_of(what: str, ddl: object) -> Columns:
+def columns_of(what: str, ddl: object) -> DeclaredColumns:
     """The columns of a schema as a user writes it; `what` is whose they are."""
     if not isinstance(ddl, str):
         raise PlanError(
@@ -133,7 +133,7 @@ def columns_of(what: str, ddl: object) -> Columns:
         )
     if not columns:
         raise PlanError(f"the schema of {what} has no columns: {ddl!r}", operation="describe", hint=_LIKE_IT)
-    return Columns(columns)
+    return DeclaredColumns(columns)
 
 
 class _Stop(Exception):
