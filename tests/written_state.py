@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast.core.json import Json
-from holdfast.ledger import epochs, files, holder, stages
+from holdfast.ledger import epochs, files, holder
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.inputs import Item
@@ -19,6 +19,7 @@ from holdfast.state.layer import LayerInfo, write_layer
 from holdfast.state.merge import merge_runs
 from holdfast.state.schema import StateSchema
 from holdfast.storage.workdir import attempt_directory
+from registered import register_stage
 
 ALL = (0, 4096)
 STATE = StateSchema(pa.schema([("k0", pa.string())]), pa.schema([("v0", pa.float64()), ("v1", pa.int64())]))
@@ -41,7 +42,7 @@ class WrittenState:
         self.root = root
         self.ledger = Ledger(root)
         self.generation = holder.take(self.ledger, "written")
-        stages.register(
+        register_stage(
             self.ledger,
             self.generation,
             "means",

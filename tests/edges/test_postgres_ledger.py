@@ -20,20 +20,21 @@ from psycopg import sql
 
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, HoldfastError, LedgerError, PlanError
-from holdfast.ledger import epochs, groups, holder, inputs, pins, schema, stages
+from holdfast.ledger import epochs, groups, holder, inputs, pins, schema
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger, reading
 from holdfast.ledger.location import POINTER_NAME, InPostgres, chosen
 from holdfast.ledger.status import status
 from postgres_ledger import ledger_in_postgres, ledgers, placed  # noqa: F401
+from registered import register_stage
 
 
 @pytest.fixture
 def ledger(ledger_in_postgres: InPostgres, tmp_path: Path) -> Iterator[Ledger]:  # noqa: F811
     opened = Ledger(tmp_path)
     assert holder.take(opened, "flow") == 1
-    stages.register(opened, 1, "s", None, ["source:in"])
+    register_stage(opened, 1, "s", None, ["source:in"])
     yield opened
     opened.close()
 

@@ -10,12 +10,13 @@ from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
-from holdfast.ledger import epochs, groups, holder, inputs, schema, stages, starts
+from holdfast.ledger import epochs, groups, holder, inputs, schema, starts
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.groups import GroupRow, WorkerRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.offers import Offered, offered_epochs, offered_items
 from holdfast.ledger.process import Process
+from registered import register_stage
 from sim.store import FLOW, SOURCE, Backlog, Chain, Manifest, Offer, StageFact, View
 
 T = TypeVar("T")
@@ -110,7 +111,7 @@ class RealLedger:
         return named[group], any(row.worker == worker for row in workers)
 
     def register(self, generation: int, stage: str) -> None:
-        stages.register(self._ledger, generation, stage, None, [self._chain.input_of[stage]])
+        register_stage(self._ledger, generation, stage, None, [self._chain.input_of[stage]])
         if stage == self._chain.last:
             with self._ledger.write(generation) as tx:
                 starts.add_cursor(tx, "sink:out", self._chain.sink_input, 0)

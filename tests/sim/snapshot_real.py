@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from holdfast.core import crashpoints
 from holdfast.flow.prefixes import Input
-from holdfast.ledger import epochs, groups, holder, inputs, schema, stages, starts
+from holdfast.ledger import epochs, groups, holder, inputs, schema, starts
 from holdfast.ledger import snapshots as ledger_snapshots
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
@@ -28,6 +28,7 @@ from holdfast.runtime import coordinator, recovery, region, sink_loop
 from holdfast.spark.labels import Labels
 from holdfast.storage import shipper, sweeper
 from holdfast.storage.shipper import Route
+from registered import register_stage
 from sim.real_ledger import _do_not_sync
 from sim.snapshot_schedules import channel
 from sim.snapshot_store import FLOW, Offer, Reads, Standings, Surroundings, Worker
@@ -125,7 +126,7 @@ class RealStore:
             with self._ledger.read() as tx:
                 generation = groups.all_groups(tx)[group].generation
             for stage in named:
-                stages.register(self._ledger, generation, stage, None, list(self._graph.inputs[stage]))
+                register_stage(self._ledger, generation, stage, None, list(self._graph.inputs[stage]))
             with self._ledger.write(generation) as tx:
                 ledger_snapshots.set_region(tx, named, [name for name in named if name in self._graph.inside])
                 for sink, stage in self._graph.sinks.items():

@@ -282,6 +282,9 @@ WATCH_MS = 50
 REHEARSALS_TO_BE_WARM = 5
 REHEARSE_EVERY_MS = 20_000
 
+# How long a task that only warms a Python worker keeps it. Others start meanwhile, and need workers of their own.
+PRESENCE_MS = 200
+
 # How long a reader outside the group may keep files from being deleted.
 PIN_MS_MAX = 60_000
 

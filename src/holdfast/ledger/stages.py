@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from holdfast.core.json import Json
 from holdfast.flow.on_stage import OLDEST
 from holdfast.ledger import schema
 from holdfast.ledger.groups import join_group
-from holdfast.ledger.ledger import Ledger, record_event
+from holdfast.ledger.ledger import record_event
 from holdfast.ledger.starts import begin_stage
 
 MAIN_BRANCH = 0
 
 
 def register(
-    ledger: Ledger,
+    tx: Connection,
     generation: int,
     stage: str,
     state_schema: Json | None,
@@ -30,27 +31,24 @@ def register(
     `view` says how the state reads to a person; unlike the schema it may change at any time. `read_from` is where one that
     is new begins.
     """
-    with ledger.write(generation) as tx:
-        row = tx.execute(sa.select(schema.stages).where(schema.stages.c.stage == stage)).one_or_none()
-        if row is None:
-            values = {
-                "stage": stage,
-                "branch": MAIN_BRANCH,
-                "generation": generation,
-                "head": -1,
-                "plan_version": 0,
-            }
-            tx.execute(sa.insert(schema.stages).values(**values, state_schema=state_schema))
-            join_group(tx, generation, stage)
-            record_event(tx, "stage added", "first run of this stage", stage=stage, generation=generation)
-        elif row.state_schema != state_schema:
-            tx.execute(
-                sa.update(schema.stages)
-                .where(schema.stages.c.stage == stage)
-                .values(state_schema=state_schema)
-            )
-        tx.execute(sa.delete(schema.state_views).where(schema.state_views.c.stage == stage))
-        if view is not None:
-            tx.execute(sa.insert(schema.state_views).values(stage=stage, body=view))
-        for name in inputs:
-            begin_stage(tx, stage, name, read_from, generation)
+    row = tx.execute(sa.select(schema.stages).where(schema.stages.c.stage == stage)).one_or_none()
+    if row is None:
+        values = {
+            "stage": stage,
+            "branch": MAIN_BRANCH,
+            "generation": generation,
+            "head": -1,
+            "plan_version": 0,
+        }
+        tx.execute(sa.insert(schema.stages).values(**values, state_schema=state_schema))
+        join_group(tx, generation, stage)
+        record_event(tx, "stage added", "first run of this stage", stage=stage, generation=generation)
+    elif row.state_schema != state_schema:
+        tx.execute(
+            sa.update(schema.stages).where(schema.stages.c.stage == stage).values(state_schema=state_schema)
+        )
+    tx.execute(sa.delete(schema.state_views).where(schema.state_views.c.stage == stage))
+    if view is not None:
+        tx.execute(sa.insert(schema.state_views).values(stage=stage, body=view))
+    for name in inputs:
+        begin_stage(tx, stage, name, read_from, generation)

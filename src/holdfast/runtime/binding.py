@@ -83,12 +83,11 @@ def register(rt: Runtime) -> None:
         definitions.settle(tx, rt.generation, rt.own, found, rt.targets)
         own = {name: one for name, one in declared(rt.plan).items() if name in rt.own_sources}
         source_schemas.settle(tx, rt.generation, own)
-    for stage in rt.own_stages:
-        view = stage.operator.view.to_json() if stage.operator else None
-        inputs = [origin.id for origin in stage.spec.inputs]
-        begins = stage.spec.read_from
-        stages.register(rt.ledger, rt.generation, stage.name, _state(stage), inputs, view, begins)
-    with rt.ledger.write(rt.generation) as tx:
+        for stage in rt.own_stages:
+            view = stage.operator.view.to_json() if stage.operator else None
+            inputs = [origin.id for origin in stage.spec.inputs]
+            begins = stage.spec.read_from
+            stages.register(tx, rt.generation, stage.name, _state(stage), inputs, view, begins)
         snapshots.set_region(tx, rt.own, [name for name in rt.own if name in rt.region])
         for sink in rt.own_sinks:
             begin_sink(tx, sink.name, sink.stage, sink.input.id, rt.generation)

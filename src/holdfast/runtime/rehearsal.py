@@ -1,7 +1,7 @@
 """A standby practises: it runs its stages' own plans on the newest epoch that can still be read, into a scratch
 directory, and throws away what comes of it.
 
-That starts Spark's Python workers, loads and compiles what an epoch needs, and maps the layers: a fresh worker's first
+That starts Spark's Python workers, one for every core, loads and compiles what an epoch needs, and maps the layers: a fresh worker's first
 real epoch takes many times as long as its fifth.
 """
 
@@ -22,6 +22,7 @@ from holdfast.runtime.context import Runtime
 from holdfast.runtime.execution import execute, layer_info
 from holdfast.runtime.pinning import let_go, pin_all
 from holdfast.spark.bind import BoundStage
+from holdfast.spark.warming import warm_python_workers
 
 SCRATCH = "scratch"
 
@@ -36,6 +37,9 @@ def rehearse(rt: Runtime) -> bool:
     """Run every stage of the group once for practice, as far as it has run at all; whether all went well."""
     with turn(rt.root) as mine:
         done = [_rehearse(rt, *material) for material in _repertoire(rt)] if mine else []
+        if done:
+            with rt.tagged("all", "rehearsal") as tag:
+                warm_python_workers(rt.spark, rt.cores.count, tag)
     return bool(done) and all(done)
 
 

@@ -136,8 +136,12 @@ def _mark(rt: Runtime, stage: str, named: str | None) -> int:
     losses = inspect(rt.ledger, rt.root, stage, named)
     with rt.ledger.read() as tx:
         row = epochs.own_row(tx, stage, rt.generation)
+        lost = files.lost_epochs(tx, row) or files.lost_layers(tx, row)
     if losses:
         files.mark_lost(rt.ledger, row, losses.layers, losses.segments, "; ".join(losses.reasons[:20]))
+    elif not lost:
+        return 0
+    # What nobody needs any more is let go, so that it is not made again. Where nothing is lost that can wait.
     consumers, route = rt.plan.consumers(stage), rt.route(stage)
     sweep(rt.ledger, rt.root, stage, rt.generation, consumers, route, rt.pins.held)
     return len(losses.layers) + len(losses.segments)

@@ -14,9 +14,10 @@ from holdfast.core.errors import StateSchemaError
 from holdfast.flow.definition import definition_of
 from holdfast.flow.flow import Stream
 from holdfast.flow.planner import plan
-from holdfast.ledger import definitions, holder, schema, stages
+from holdfast.ledger import definitions, holder, schema
 from holdfast.ledger.ledger import Ledger
 from holdfast.protocols.definitions import Target
+from registered import register_stage
 
 Build = Callable[[hf.Flow], None]
 
@@ -43,7 +44,7 @@ def run(
             if not record:
                 tx.execute(sa.delete(schema.definitions))
         for stage in planned.stages if register else ():
-            stages.register(ledger, generation, stage.name, states[stage.name], [i.id for i in stage.inputs])
+            register_stage(ledger, generation, stage.name, states[stage.name], [i.id for i in stage.inputs])
         if committed:
             with ledger.write(generation) as tx:
                 tx.execute(sa.update(schema.stages).values(head=3))

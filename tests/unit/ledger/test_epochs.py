@@ -9,9 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError, LedgerError
-from holdfast.ledger import epochs, holder, inputs, schema, stages
+from holdfast.ledger import epochs, holder, inputs, schema
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
+from registered import register_stage
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def opened(ledger: Ledger) -> StageRow:
     generation = holder.take(ledger, "flow")
-    stages.register(ledger, generation, "s", {"keys": "k"}, ["source:in"])
+    register_stage(ledger, generation, "s", {"keys": "k"}, ["source:in"])
     with ledger.read() as tx:
         return epochs.stage_row(tx, "s")
 

@@ -9,11 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError
-from holdfast.ledger import epochs, groups, holder, schema, stages
+from holdfast.ledger import epochs, groups, holder, schema
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.groups import GroupRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.process import Process
+from registered import register_stage
 
 LAYOUT = {"g": ["s"], "h": ["t"]}
 
@@ -29,7 +30,7 @@ def supervisor(ledger: Ledger) -> int:
     mine = holder.supervise(ledger, "flow")
     groups.lay_out(ledger, mine, {}, LAYOUT)
     generation = groups.assign(ledger, mine, "g", "a", ["a"], "first")
-    stages.register(ledger, generation, "s", None, ["source:in"])
+    register_stage(ledger, generation, "s", None, ["source:in"])
     return mine
 
 
@@ -107,7 +108,7 @@ def test_a_generation_is_given_once(ledger: Ledger, supervisor: int) -> None:
 
 def test_a_fail_over_fences_the_stages_of_its_group_alone(ledger: Ledger, supervisor: int) -> None:
     groups.assign(ledger, supervisor, "h", "b", ["b"], "first")
-    stages.register(ledger, group(ledger, "h").generation, "t", None, ["channel:s.out"])
+    register_stage(ledger, group(ledger, "h").generation, "t", None, ["channel:s.out"])
     before, other = stage(ledger), stage(ledger, "t")
     generation = groups.assign(ledger, supervisor, "g", "c", ["c"], "a is gone")
     assert stage(ledger).generation == generation > before.generation
@@ -123,7 +124,7 @@ def test_who_was_replaced_writes_nothing_more(ledger: Ledger, supervisor: int) -
     acts: list[Callable[[], object]] = [
         lambda: groups.leave(ledger, old, "a", "finished"),
         lambda: groups.recovered(ledger, old, "s", "replayed"),
-        lambda: stages.register(ledger, old, "s", None, []),
+        lambda: register_stage(ledger, old, "s", None, []),
         lambda: ledger.refuse_deposed(old),
     ]
     for act in acts:
@@ -282,7 +283,7 @@ def test_a_process_that_runs_the_flow_alone_has_all_stages(ledger: Ledger, super
 
 
 def test_a_stage_that_is_new_joins_the_group_that_registers_it(ledger: Ledger, supervisor: int) -> None:
-    stages.register(ledger, group(ledger).generation, "new", None, [])
+    register_stage(ledger, group(ledger).generation, "new", None, [])
     assert group(ledger).stages == ("s", "new")
     assert group(ledger, "h").stages == ("t",)
 

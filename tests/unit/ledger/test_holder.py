@@ -18,6 +18,7 @@ from holdfast.core.errors import FencedError, LedgerError
 from holdfast.ledger import holder, schema
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.process import Process
+from registered import register_stage
 
 
 def hold_as(ledger: Ledger, other: Process) -> None:
@@ -67,11 +68,11 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 def test_taking_a_flow_closes_what_its_predecessor_had_under_way(tmp_path: Path) -> None:
-    from holdfast.ledger import epochs, stages
+    from holdfast.ledger import epochs
 
     ledger = Ledger(tmp_path)
     generation = holder.take(ledger, "flow")
-    stages.register(ledger, generation, "s", None, [])
+    register_stage(ledger, generation, "s", None, [])
     with ledger.read() as tx:
         row = epochs.stage_row(tx, "s")
     epochs.open_attempt(ledger, row, "epoch", 0)
@@ -130,13 +131,12 @@ def test_a_holder_stopped_inside_a_transaction_is_named_and_ended_by_force(
 
 
 def test_a_deposed_process_cannot_act_in_its_successors_name(tmp_path: Path) -> None:
-    from holdfast.ledger import stages
     from holdfast.storage.shipper import Route, ship
     from holdfast.storage.sweeper import sweep
 
     ledger = Ledger(tmp_path)
     mine = holder.take(ledger, "flow")
-    stages.register(ledger, mine, "s", None, [])
+    register_stage(ledger, mine, "s", None, [])
     assert not ship(ledger, tmp_path, "s", mine, Route())
     holder.take(ledger, "flow", by_force=True)
     for act in (

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import FencedError, LedgerError
-from holdfast.ledger import epochs, holder, inputs, stages
+from holdfast.ledger import epochs, holder, inputs
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.status import status
+from registered import register_stage
 
 OLD = [Item(name, 10, 100, {"bytes": 100}) for name in ("a", "b", "c")]
 NEW = Item("b", 11, 110, {"bytes": 110})
@@ -22,7 +23,7 @@ NEW = Item("b", 11, 110, {"bytes": 110})
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     opened = Ledger(tmp_path)
     assert holder.take(opened, "flow") == 1
-    stages.register(opened, 1, "totals", None, ["source:in"])
+    register_stage(opened, 1, "totals", None, ["source:in"])
     inputs.add_items(opened, 1, {"in": OLD})
     yield opened
     opened.close()
@@ -68,7 +69,7 @@ def test_an_item_that_was_read_and_an_old_generation_are_refused(ledger: Ledger)
 
 
 def test_an_item_that_any_stage_has_read_is_read(ledger: Ledger) -> None:
-    stages.register(ledger, 1, "slow", None, ["source:in", "source:in#quarantine"])
+    register_stage(ledger, 1, "slow", None, ["source:in", "source:in#quarantine"])
     plan(ledger, 0, 2, commit=True)
     with ledger.read() as tx:
         assert list(inputs.unread_by_all(tx, "in")) == [2]
@@ -76,8 +77,8 @@ def test_an_item_that_any_stage_has_read_is_read(ledger: Ledger) -> None:
 
 def test_a_quarantine_that_is_new_begins_where_the_source_was_read_to(ledger: Ledger) -> None:
     plan(ledger, 0, 2, commit=True)
-    stages.register(ledger, 1, "in-quarantine", None, ["source:in#quarantine"])
-    stages.register(ledger, 1, "other", None, ["source:in"])
+    register_stage(ledger, 1, "in-quarantine", None, ["source:in#quarantine"])
+    register_stage(ledger, 1, "other", None, ["source:in"])
     with ledger.read() as tx:
         assert inputs.processed(tx, "stage:in-quarantine", "source:in#quarantine") == 2
         assert inputs.processed(tx, "stage:other", "source:in") == 0

@@ -15,6 +15,7 @@ from holdfast.ledger.offers import OFFERS_MAX, Offered, first_gone, offered_epoc
 from holdfast.ledger.snapshots import set_region
 from holdfast.ledger.unread import Unread, all_unread
 from holdfast.storage.shipper import Route, ship
+from registered import register_stage
 
 MANY = OFFERS_MAX + 500
 
@@ -24,8 +25,8 @@ def ledger(tmp_path: Path) -> Ledger:
     """A stage that reads a source, and one that reads it and the source."""
     made = Ledger(tmp_path)
     generation = holder.take(made, "flow")
-    stages.register(made, generation, "a", None, ["source:in"])
-    stages.register(made, generation, "b", None, ["channel:a.out", "source:in"])
+    register_stage(made, generation, "a", None, ["source:in"])
+    register_stage(made, generation, "b", None, ["channel:a.out", "source:in"])
     return made
 
 

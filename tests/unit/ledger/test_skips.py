@@ -6,16 +6,17 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from holdfast.ledger import epochs, files, holder, schema, skips, stages
+from holdfast.ledger import epochs, files, holder, schema, skips
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.script import Script, recorded
+from registered import register_stage
 
 
 def three_epochs(ledger: Ledger) -> StageRow:
     """A stage with two ports whose epochs 0 to 2 nobody has read."""
     generation = holder.take(ledger, "flow")
-    stages.register(ledger, generation, "s", None, ["source:in"])
+    register_stage(ledger, generation, "s", None, ["source:in"])
     with ledger.read() as tx:
         row = epochs.stage_row(tx, "s")
     for epoch in range(3):

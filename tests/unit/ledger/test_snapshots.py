@@ -8,13 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.core.errors import FencedError, LedgerError
-from holdfast.ledger import branches, epochs, files, groups, holder, inputs, schema, snapshots, stages, starts
+from holdfast.ledger import branches, epochs, files, groups, holder, inputs, schema, snapshots, starts
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.offers import offered_epochs
 from holdfast.ledger.returning import return_to
 from holdfast.ledger.snapshots import Snapshot
 from holdfast.protocols.snapshots import Part
+from registered import register_stage
 
 READS = {"a": "source:in", "b": "channel:a.out", "after": "channel:b.out"}
 REGION = ("a", "b")
@@ -30,7 +31,7 @@ def ledger(tmp_path: Path) -> Ledger:
         generation = groups.assign(made, supervisor, group, worker, [worker], "first")
         own = group_stages(made, group)
         for stage in own:
-            stages.register(made, generation, stage, None, [READS[stage]])
+            register_stage(made, generation, stage, None, [READS[stage]])
         with made.write(generation) as tx:
             snapshots.set_region(tx, own, [stage for stage in own if stage in REGION])
             if "b" in own:

@@ -8,13 +8,14 @@ import pytest
 import sqlalchemy as sa
 
 from holdfast.flow.on_stage import NOW, OLDEST
-from holdfast.ledger import epochs, files, holder, inputs, schema, stages
+from holdfast.ledger import epochs, files, holder, inputs, schema
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.sink_starts import start_of
 from holdfast.ledger.starts import NOT_SEEN, begin_sink
 from holdfast.runtime.following import Follower
+from registered import register_stage
 
 CHANNEL = "channel:a.out"
 
@@ -24,7 +25,7 @@ def ledger(tmp_path: Path) -> Ledger:
     """A stage with epochs of 2, 0, 3 and 0 rows, the last of which are kept."""
     made = Ledger(tmp_path)
     generation = holder.take(made, "flow")
-    stages.register(made, generation, "a", None, ["source:in"])
+    register_stage(made, generation, "a", None, ["source:in"])
     inputs.add_items(made, generation, {"in": [Item(str(at), 1, 1, {}) for at in range(9)]})
     for rows in (2, 0, 3, 0):
         commit(made, rows)
@@ -65,7 +66,7 @@ def told(ledger: Ledger) -> list[str]:
 
 
 def register(ledger: Ledger, stage: str, name: str = CHANNEL, read_from: str = OLDEST) -> None:
-    stages.register(ledger, row_of(ledger).generation, stage, None, [name], read_from=read_from)
+    register_stage(ledger, row_of(ledger).generation, stage, None, [name], read_from=read_from)
 
 
 def put_sink(ledger: Ledger) -> None:

@@ -10,11 +10,12 @@ import sqlalchemy as sa
 from holdfast.core import limits
 from holdfast.core.errors import FencedError, FlowError, HoldfastError, StateSchemaError
 from holdfast.core.json import Json
-from holdfast.ledger import epochs, holder, inputs, schema, stages, starts, substreams
+from holdfast.ledger import epochs, holder, inputs, schema, starts, substreams
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.substream_list import substreams as listed
 from holdfast.protocols.substreams import Change, Graph, Node, Report, Stage
+from registered import register_stage
 
 XOR, PUNCTUATION = "xor", "punctuation"
 SINK = "sink:out"
@@ -33,7 +34,7 @@ class Stand:
         self.ledger = ledger
         self.generation = holder.take(ledger, "flow")
         for stage, origin in (("in", "source:rows"), ("mid", "channel:in.out")):
-            stages.register(ledger, self.generation, stage, None, [origin])
+            register_stage(ledger, self.generation, stage, None, [origin])
         with ledger.write(self.generation) as tx:
             starts.add_cursor(tx, SINK, "channel:mid.out", 0)
             substreams.register_scope(tx, "in", tracker, GRAPH)

@@ -12,17 +12,18 @@ import pytest
 
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError
-from holdfast.ledger import holder, inputs, stages
+from holdfast.ledger import holder, inputs
 from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.news import News
+from registered import register_stage
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     opened = Ledger(tmp_path)
     assert holder.take(opened, "flow") == 1
-    stages.register(opened, 1, "s", None, ["source:in"])
+    register_stage(opened, 1, "s", None, ["source:in"])
     yield opened
     opened.close()
 

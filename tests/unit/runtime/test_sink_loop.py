@@ -20,7 +20,7 @@ import pytest
 from holdfast.core.errors import FencedError, SinkError
 from holdfast.flow.endpoints import parquet
 from holdfast.flow.flow_plan import SinkSpec
-from holdfast.ledger import epochs, groups, holder, stages, starts
+from holdfast.ledger import epochs, groups, holder, starts
 from holdfast.ledger.epochs import Commit
 from holdfast.ledger.ledger import Ledger
 from holdfast.runtime.context import Runtime
@@ -29,6 +29,7 @@ from holdfast.runtime.sink_loop import SinkLoop
 from holdfast.sinks.contract import SinkRecord
 from holdfast.sinks.parquet import ParquetSink
 from holdfast.testing.epochs import FLOW, SCHEMA, VALUES, expected, segments, write_segments
+from registered import register_stage
 
 STAGE, GROUP = "s", "main"
 
@@ -72,7 +73,7 @@ class Flow:
         groups.lay_out(self.ledger, self.supervisor, {}, {GROUP: [STAGE]})
         generation = groups.assign(self.ledger, self.supervisor, GROUP, "first", ["first"], "start")
         groups.admit(self.ledger, self.supervisor, GROUP, "standby")
-        stages.register(self.ledger, generation, STAGE, None, [])
+        register_stage(self.ledger, generation, STAGE, None, [])
         with self.ledger.write(generation) as tx:
             starts.add_cursor(tx, "sink:out", f"channel:{STAGE}.out", 0)
         for epoch in range(len(VALUES)):

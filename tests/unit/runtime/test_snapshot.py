@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError, StorageError
-from holdfast.ledger import stages
 from holdfast.runtime.snapshot import Snapshot, look, snapshot_of
 from holdfast.state.run import forget_open_runs
+from registered import register_stage
 from written_state import VIEW, WrittenState
 
 
@@ -124,10 +124,10 @@ def test_state_that_cannot_be_read_says_why(work: Path) -> None:
     written = WrittenState(work)
     with pytest.raises(LedgerError, match=r"no stage 'mean'.*Its stages are means\."):
         snapshot_of(work, "mean", None)
-    stages.register(written.ledger, written.generation, "plain", None, [])
+    register_stage(written.ledger, written.generation, "plain", None, [])
     with pytest.raises(LedgerError, match="keeps no state"):
         snapshot_of(work, "plain", None)
-    stages.register(written.ledger, written.generation, "old", {"operator": "x"}, [])
+    register_stage(written.ledger, written.generation, "old", {"operator": "x"}, [])
     with pytest.raises(LedgerError, match=r"older Holdfast.*holdfast run FLOW --until-idle"):
         snapshot_of(work, "old", None)
 
