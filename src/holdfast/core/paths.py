@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from urllib.parse import unquote, urlsplit
 
@@ -10,8 +11,9 @@ from holdfast.core.errors import PlanError
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
 
 
-def local(path: str, what: str, instead: str) -> str:
+def local(path: str | os.PathLike[str], what: str, instead: str) -> str:
     """A path of this machine, of a `file:` URL too. Another URL would be taken for the name of a directory here."""
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(path, str) or not path:
         raise PlanError(
             f"{path!r} is not the path of {what}", operation="describe", hint='Say "in/", or the like.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -182,7 +183,7 @@ def check_source(given: object) -> None:
 
 
 def files(
-    path: str,
+    path: str | os.PathLike[str],
     *,
     schema: str | None = None,
     format: str = "parquet",
@@ -274,7 +275,7 @@ def _spelled(duration_us: int | None) -> str | None:
     return None if duration_us is None else spelled(duration_us)
 
 
-def parquet(path: str, *, single_file: bool = False) -> ParquetSink:
+def parquet(path: str | os.PathLike[str], *, single_file: bool = False) -> ParquetSink:
     """Write each epoch as a directory of Parquet files, `epoch=NNNNNNNN/`, which appears in one rename.
 
     - `path`: the directory that they appear in.

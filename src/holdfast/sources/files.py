@@ -8,6 +8,7 @@ recorded as refused, with the reason, and has no rows from then on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
@@ -24,7 +25,7 @@ from holdfast.ledger.inputs import Item
 from holdfast.sources.contract import REFUSED, Limits, Source, Taken
 from holdfast.sources.fitness import ARROW, EITHER, Facts, Unfit
 from holdfast.sources.listing import listed
-from holdfast.sources.parquet_files import parquet_facts, signature
+from holdfast.sources.parquet_files import opened, parquet_facts, signature
 from holdfast.sources.text_files import csv_facts, json_facts
 from holdfast.sources.text_frames import TABLE_HINT, TextFrames
 from holdfast.spark.arrow_types import arrow_schema
@@ -172,21 +173,20 @@ class Files(Source):
             ) from unfit
 
     def _facts(self, name: str) -> Facts:
-        description = self._description
+        description, path = self._description, self._directory / name
         try:
-            with (self._directory / name).open("rb") as file:
-                match description.format:
-                    case "parquet":
-                        return parquet_facts(file, self._schema)
-                    case "json":
-                        return json_facts(file, name)
-                    case _:
-                        return csv_facts(file, name, self._schema, description.csv)
+            if description.format == "parquet":
+                with opened(path) as parquet:
+                    return parquet_facts(parquet, self._schema)
+            with path.open("rb") as text:
+                if description.format == "json":
+                    return json_facts(text, name)
+                return csv_facts(text, name, self._schema, description.csv)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise InputError(
-                f"{self._called} cannot open {self._directory / name}: {error.strerror}",
+                f"{self._called} cannot open {path}: {os.strerror(error.errno) if error.errno else error}",
                 operation="discover",
                 hint="Mend its permissions, or remove it.",
             ) from error

@@ -6,7 +6,6 @@ is only proposed.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from holdfast.flow.endpoints import FilesSource
 from holdfast.ledger.source_schemas import SourceSchema
 from holdfast.sources.fitness import Unfit
 from holdfast.sources.listing import listed
-from holdfast.sources.parquet_files import footer_of
+from holdfast.sources.parquet_files import footer_of, opened
 from holdfast.sources.parquet_types import ddl_for
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -83,8 +82,8 @@ class _Merged:
 
     def _columns(self, file: Path) -> dict[str, pa.DataType] | None:
         try:
-            with file.open("rb") as opened:
-                found = footer_of(opened).schema.to_arrow_schema()
+            with opened(file) as parquet:
+                found = footer_of(parquet).schema.to_arrow_schema()
         except FileNotFoundError:
             return None
         except (Unfit, pa.ArrowException) as error:
@@ -156,13 +155,13 @@ def _proposal(name: str, description: FilesSource, files: list[Path]) -> Holdfas
 
 def _guessed(description: FilesSource, file: Path) -> pa.Schema | None:
     try:
-        with file.open("rb") as opened:
-            head = opened.read(_SAMPLE_BYTES)
+        with file.open("rb") as text:
+            head = text.read(_SAMPLE_BYTES)
         whole = head[: head.rfind(b"\n") + 1] or head
         if description.format == "json":
-            return pyarrow.json.read_json(io.BytesIO(whole)).schema
+            return pyarrow.json.read_json(pa.BufferReader(whole)).schema
         names = pyarrow.csv.ReadOptions(autogenerate_column_names=not description.csv.header)
         separator = pyarrow.csv.ParseOptions(delimiter=description.csv.separator)
-        return pyarrow.csv.read_csv(io.BytesIO(whole), names, separator).schema
+        return pyarrow.csv.read_csv(pa.BufferReader(whole), names, separator).schema
     except (OSError, pa.ArrowException):
         return None

@@ -11,7 +11,7 @@ import difflib
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +40,15 @@ class _Wrong:
     hint: str | None = None
 
 
-def parquet_facts(file: BinaryIO, declared: t.StructType, *, converts: bool = True) -> Facts:
+def opened(path: Path) -> pa.NativeFile:
+    """A file that Arrow reads by itself.
+
+    Of a Python file Arrow's threads hold buffers for a moment after a read: if the interpreter ends just then, it aborts.
+    """
+    return pa.OSFile(str(path))
+
+
+def parquet_facts(file: pa.NativeFile, declared: t.StructType, *, converts: bool = True) -> Facts:
     """The rows that the footer promises, and who can read them; Unfit if they cannot be read as declared.
 
     Without `converts`, nobody but Spark's own reader counts.
@@ -56,7 +64,7 @@ def parquet_facts(file: BinaryIO, declared: t.StructType, *, converts: bool = Tr
     return Facts(int(look.footer.num_rows), look.columns(declared), by)
 
 
-def footer_of(file: BinaryIO) -> pq.FileMetaData:
+def footer_of(file: pa.NativeFile) -> pq.FileMetaData:
     """What a Parquet file says of itself; Unfit if it is not whole."""
     try:
         return pq.read_metadata(file)
@@ -92,7 +100,7 @@ def _hint(declared: t.StructType, wrong: dict[str, _Wrong]) -> str:
 class _Look:
     """A file that is being judged, column by column."""
 
-    def __init__(self, file: BinaryIO, footer: pq.FileMetaData) -> None:
+    def __init__(self, file: pa.NativeFile, footer: pq.FileMetaData) -> None:
         self._file = file
         self.footer = footer
         try:
@@ -202,9 +210,9 @@ class _Look:
         """A column, a row group at a time."""
         self._file.seek(0)
         try:
-            with pq.ParquetFile(self._file) as opened:
-                for number in range(opened.num_row_groups):
-                    yield opened.read_row_group(number, [name], use_threads=False)[name]
+            with pq.ParquetFile(self._file) as parquet:
+                for number in range(parquet.num_row_groups):
+                    yield parquet.read_row_group(number, [name], use_threads=False)[name]
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno:
                 raise  # the disk's fault, not the file's

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import holdfast as hf
@@ -28,6 +30,7 @@ def test_what_is_no_path_is_refused(given: object) -> None:
     ("given", "path"),
     [
         ("in/", "in/"),
+        (Path("in") / "orders", "in/orders"),
         ("a:b/c", "a:b/c"),
         ("c:/in", "c:/in"),
         ("file:///a%20b/in", "/a b/in"),
@@ -35,6 +38,6 @@ def test_what_is_no_path_is_refused(given: object) -> None:
         ("file://localhost/in", "/in"),
     ],
 )
-def test_a_path_of_this_machine_is_taken(given: str, path: str) -> None:
+def test_a_path_of_this_machine_is_taken(given: str | Path, path: str) -> None:
     assert hf.files(given, schema="k long").path == path
     assert hf.parquet(given).path == path

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import holdfast as hf
+from holdfast.sources.contract import NOTHING, Limits
+from holdfast.sources.files import Files
 from holdfast.sources.fitness import Facts, Unfit
 from holdfast.sources.parquet_files import parquet_facts
 from holdfast.spark.schemas import schema_without_spark
@@ -25,7 +30,7 @@ def written(table: pa.Table, **options: object) -> io.BytesIO:
 def facts(file: io.BytesIO, schema: str) -> Facts:
     declared = schema_without_spark("it", schema)
     assert declared is not None
-    return parquet_facts(file, declared)
+    return parquet_facts(pa.BufferReader(file.getbuffer()), declared)
 
 
 def unfit(table: pa.Table, schema: str, **options: object) -> Unfit:
@@ -163,3 +168,21 @@ def test_what_is_no_whole_parquet_file_is_said_to_be_none(content: bytes) -> Non
     with pytest.raises(Unfit, match="it is not a whole Parquet file") as caught:
         facts(io.BytesIO(content), "a int")
     assert "rename them into the directory" in caught.value.hint
+
+
+def test_files_are_read_by_arrow_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a Python file Arrow's threads hold buffers for a moment; an interpreter that ends then aborts."""
+    read: list[object] = []
+
+    def noted(real: Callable[[pa.NativeFile], object]) -> Callable[[pa.NativeFile], object]:
+        return lambda source: (read.append(source), real(source))[1]
+
+    monkeypatch.setattr(pq, "read_metadata", noted(pq.read_metadata))
+    monkeypatch.setattr(pq, "ParquetFile", noted(pq.ParquetFile))
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), tmp_path / "one.parquet")
+    found = Files("it", hf.files(str(tmp_path), schema="a int"), schema_without_spark("it", "a int")).next(
+        NOTHING, Limits()
+    )
+    assert [item.rows for item in found] == [2]
+    assert len(read) == 2  # the footer, and the values, as they might not have fitted
+    assert {type(source) for source in read} == {pa.OSFile}
