@@ -123,7 +123,7 @@ read = TableFiles.read
 def changed(self, *args):
     found = read(self, *args)
     names = pathlib.Path(self._directory, "all")
-    table = pq.read_table(names)
+    table = pq.read_table(pa.BufferReader(names.read_bytes()))  # another process may rename one into its place
     other = pa.table({"k": table["k"], "name": [f"{name}x" for name in table["name"].to_pylist()]})
     aside = pathlib.Path(tempfile.mkdtemp(dir=self._directory.parent), "all")
     pq.write_table(other, aside)

@@ -23,9 +23,17 @@ def test_in_local_mode_spark_listens_on_loopback_only_and_asks_for_a_secret(spar
 
 def _family(pid: int) -> Iterator[int]:
     yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _family(int(child))
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in _children(task):
+                yield from _family(child)
+
+
+def _children(task: Path) -> list[int]:
+    try:
+        return [int(child) for child in (task / "children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):  # a thread that has ended has none
+        return []
 
 
 def _listening(pid: int) -> Iterator[str]:

@@ -51,6 +51,8 @@ class Topic(Clearing):
             producer.begin_transaction()
             producer.produce(topic, value, key, partition)
             producer.commit_transaction(limits.KAFKA_OUTAGE_MS_MAX / 1000)
+            # The commit is decided, but not yet to be seen: whoever looked now might still find the old record.
+            self._records.read()
 
     def _held(self, flow: str) -> Held | None:
         """The record; none if there is none, or if it was emptied already."""
