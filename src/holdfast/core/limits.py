@@ -291,6 +291,10 @@ PIN_MS_MAX = 60_000
 # A standby is not replaced before the new primary has committed something, or for so long: starting a process is heavy.
 REPAIR_GROUP_AFTER_MS = 10_000
 
+# Merging, shipping and sweeping begin with the first epoch that a worker commits when it leads, or after so long: a merge that was
+# due when its predecessor died would take a core from that epoch.
+UPKEEP_AFTER_MS = 1_000
+
 # Starts in a row of a group that commits nothing in between, before the flow is given up; and the pause before each
 # but the first, which doubles up to the second value.
 STARTS_MAX = 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.ledger.process import Process
@@ -12,6 +13,8 @@ from holdfast.protocols.detector import Evidence, Thread
 
 # In the environment of a worker, and so of its JVM and of Spark's Python workers: whose they are.
 WORKER_VARIABLE = "HOLDFAST_WORKER"
+
+_NICE_MAX = 19
 
 
 def of_processes(counter: int | None, pids: Iterable[int]) -> Evidence:
@@ -51,14 +54,25 @@ def end_kin(process: Process, worker: str) -> None:
             os.close(fd)
 
 
+def defer_kin(process: Process, worker: str) -> None:
+    """Let whatever is left of a worker come after everybody else: a JVM tidies up when it ends, and a successor is at work."""
+    for pid in kin(process, worker):
+        for tid in _tids(pid):
+            with suppress(OSError):  # it has ended, or is somebody else's
+                os.setpriority(os.PRIO_PROCESS, tid, _NICE_MAX)
+
+
+def _tids(pid: int) -> list[int]:
+    try:
+        return [int(entry.name) for entry in os.scandir(f"/proc/{pid}/task")]
+    except OSError:
+        return []
+
+
 def _threads(pid: int) -> dict[int, Thread] | None:
     """The threads of a process, none of one that has ended; None where the kernel does not account for them."""
     found: dict[int, Thread] = {}
-    try:
-        tids = [int(entry.name) for entry in os.scandir(f"/proc/{pid}/task")]
-    except OSError:
-        return found
-    for tid in tids:
+    for tid in _tids(pid):
         try:
             stat = _read(f"/proc/{pid}/task/{tid}/stat")
             sched = _read(f"/proc/{pid}/task/{tid}/schedstat").split()

@@ -35,6 +35,9 @@ class Leftovers:
             self._children[worker] = child
         if process is not None and process.is_here and worker not in self._due:
             self._due[worker] = process, time.monotonic() + limits.FENCED_MS_MAX / 1000
+            if not process.lives():
+                # Nobody else is put off: whoever holds the ledger's lock has to come to run.
+                evidence.defer_kin(process, worker)
 
     def why(self, worker: str) -> str:
         """Why nothing is to be expected of a worker that is on its way out; empty of any other."""

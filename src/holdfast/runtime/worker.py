@@ -34,20 +34,19 @@ from holdfast.runtime.coordinator import Coordinator
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.early import ready
 from holdfast.runtime.loops import Loop, Loops, cut_short
-from holdfast.runtime.merger import Merger
 from holdfast.runtime.passing import check_all_read
 from holdfast.runtime.planning import has_work, is_behind
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
-from holdfast.runtime.repair import needs_repair, repair
+from holdfast.runtime.repair import repair
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.runtime.sink_loop import SinkLoop
 from holdfast.runtime.stage_loop import loop_of
+from holdfast.runtime.upkeep import Upkeep
 from holdfast.sinks.make import make_sink
 from holdfast.spark.session import epoch_settings, make_session
 from holdfast.storage import workdir
-from holdfast.storage.shipper import ship
-from holdfast.storage.sweeper import sweep, sweep_strays
+from holdfast.storage.sweeper import sweep_strays
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ class Worker:
         self._measure_at = 0.0
         self._look_at = 0.0
         self._discovery = Discovery(rt)
-        self._merger = Merger(rt)
+        self._upkeep = Upkeep(rt, self._discovery)
         self._coordinator = Coordinator(rt, options.until_idle)
         self._loops = Loops(rt)
         self._sinks = [
@@ -207,8 +206,8 @@ class Worker:
         if self._loops.failures:
             raise self._loops.failures[0]
         if self._rt.leads:
-            self._rt.surviving(self._ship)
-            self._rt.surviving(self._sweep)
+            self._rt.surviving(self._upkeep.ship)
+            self._rt.surviving(self._upkeep.sweep)
 
     def report(self) -> Report:
         """What the run did."""
@@ -232,16 +231,17 @@ class Worker:
         if rt.stopping.is_set():
             return
         rt.leads = True
-        self._loops.start(self._all_loops())
+        self._loops.start(self._work_loops())
+        self._upkeep.await_an_epoch()
 
     def _hot_loops(self) -> list[Loop]:
         """What a follower computes too."""
         hot = [stage for stage in self._rt.own_stages if stage.spec.policy.standby is Standby.HOT]
         return [loop_of(self._rt, stage) for stage in hot]
 
-    def _all_loops(self) -> list[Loop]:
-        """Last what runs from time to time; a commit does not make it more urgent."""
-        rt, seldom = self._rt, limits.SWEEP_EVERY_MS
+    def _work_loops(self) -> list[Loop]:
+        """What brings rows to the sinks."""
+        rt = self._rt
         return [
             *(loop_of(rt, stage) for stage in rt.own_stages),
             *(
@@ -249,11 +249,7 @@ class Worker:
                 for spec, loop in zip(rt.own_sinks, self._sinks, strict=True)
             ),
             *([Loop("snapshot", self._coordinator.step, by_news=False)] if self._coordinator else ()),
-            Loop("merge", self._merger.step),
-            Loop("ship", self._ship),
             Loop("discover", self._discovery.step, urgent=False, by_news=False),
-            Loop("sweep", self._sweep, seldom, urgent=False),
-            Loop("repair", self._repair, seldom, urgent=False),
         ]
 
     def _wait(self) -> None:
@@ -269,6 +265,8 @@ class Worker:
                     patience.bear(error)
                 if self._is_primary and not self._rt.leads:
                     self._lead()
+                if self._upkeep.is_to_begin():
+                    self._loops.start(self._upkeep.loops())
         except HoldfastError as error:
             self._loops.failed(error)
 
@@ -372,25 +370,4 @@ class Worker:
             if any(is_behind(tx, sink) for sink in rt.plan.sinks) or self._coordinator.has_work(tx):
                 return False
             check_all_read(rt, tx)
-            return not self._merger.has_work(tx)
-
-    def _ship(self) -> bool:
-        rt = self._rt
-        shipped = any([ship(rt.ledger, rt.root, name, rt.generation, rt.route(name)) for name in rt.own])
-        if shipped and rt.plan.loops:
-            rt.alarm.ring()  # what is fed back may be read from here on
-        return shipped
-
-    def _sweep(self) -> bool:
-        rt = self._rt
-        for name in rt.own:
-            consumers, route = rt.plan.consumers(name), rt.route(name)
-            sweep(rt.ledger, rt.root, name, rt.generation, consumers, route, rt.pins.held)
-        self._discovery.let_go()
-        return False
-
-    def _repair(self) -> bool:
-        """A reader in another worker may have marked a file as lost."""
-        if needs_repair(self._rt):
-            repair(self._rt)
-        return False
+            return not self._upkeep.merger.has_work(tx)

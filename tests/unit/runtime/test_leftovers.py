@@ -59,6 +59,19 @@ def noted(ledger: Ledger) -> dict[str, Process]:
         return groups.noted_processes(tx)
 
 
+def test_what_a_dead_worker_leaves_comes_after_everybody_and_one_that_lives_keeps_its_turn(
+    ledger: Ledger, worker: subprocess.Popen[bytes]
+) -> None:
+    process, before = Process.here(worker.pid), os.getpriority(os.PRIO_PROCESS, 0)
+    [started] = set(evidence.kin(process, "w")) - {worker.pid}
+    Leftovers(ledger).leave("w", process, worker)
+    assert os.getpriority(os.PRIO_PROCESS, started) == before, "it may hold the ledger's lock"
+    worker.kill()
+    worker.wait()
+    Leftovers(ledger).leave("w", process, worker)
+    assert os.getpriority(os.PRIO_PROCESS, started) == 19
+
+
 def test_who_was_struck_off_and_stays_is_ended_with_all_that_it_started(
     ledger: Ledger, worker: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
