@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -10,16 +11,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import holdfast as hf
 from batch import assert_same_rows, batch, ddl, last_per_key, write_files
 from event_time import START_US, UTC_TIME
 from holdfast.flow.policies import Policy
-from holdfast.ledger import epochs
+from holdfast.ledger import epochs, skips
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.ledger.ledger import Ledger
 from holdfast.storage import shipper
+from interrupted import Enough, orphan
 
 FILES, ROWS = 7, 20
 
@@ -32,15 +34,24 @@ def table(number: int) -> pa.Table:
     )
 
 
-def run(home: Path, spark: SparkSession, policy: Policy, windows: bool = False, **flow: object) -> Path:
+def run(
+    home: Path,
+    spark: SparkSession,
+    policy: Policy,
+    windows: bool = False,
+    files: int = FILES,
+    transform: Callable[[DataFrame], DataFrame] = lambda df: df,
+    **flow: object,
+) -> Path:
     """Seven epochs of one stage; the work directory."""
-    tables = [table(number) for number in range(FILES)]
-    write_files(home / "in", tables)
+    tables = [table(number) for number in range(files)]
+    if not (home / "in").exists():
+        write_files(home / "in", tables)
     guarantee = "exactly_once" if policy.precise else "at_most_once"
     made = hf.Flow("policies", guarantee=guarantee, recover=policy, **flow)  # type: ignore[arg-type]
     schema = ddl(tables[0].schema)
     rows = made.source("rows", hf.files(str(home / "in"), schema=schema, max_files_per_epoch=1))
-    by_key = rows.group_by("k")
+    by_key = rows.transform(transform).group_by("k")
     grouped = by_key.window("ts", tumbling="3 minutes") if windows else by_key
     grouped.agg(s=hf.sum("v"), n=hf.count()).named("totals").to(hf.parquet(str(home / "out")))
     made.run(home / "work", until_idle=True, spark=spark)
@@ -130,6 +141,50 @@ def test_upstream_backup_keeps_the_input_of_open_windows_and_no_more(
     assert needed < processed
     assert safe(work).keys() == {"disk-output"}
     assert needed >= 3, "the input of windows that are closed should have been let go"
+
+
+def random_values(df: DataFrame) -> DataFrame:
+    return df.selectExpr("k", "cast(rand() * 1000000 as long) as v", "ts")
+
+
+def test_a_rebuild_that_gives_other_rows_stops_the_flow(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where windows that had closed began before what is replayed, and their epochs cannot be compared."""
+    for files in (2, FILES + 2):
+        home = tmp_path / str(files)
+        work = run(home, spark, hf.upstream_backup(), True, files, random_values)
+        orphan(work)
+        with pytest.raises(hf.FlowError, match="not deterministic") as caught:
+            run(home, spark, hf.upstream_backup(), True, files, random_values)
+        assert (caught.value.operation, caught.value.stage) == ("rebuild", "totals")
+        started = asked(work, "select min(epoch) from attempts where kind = 'rebuild'")
+        assert (started[0][0] > 0) == (files > FILES)
+
+
+def test_files_that_died_with_their_worker_are_read_by_nobody_and_left_to_the_sweeper(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first successor dies before it has made the state anew, the second finishes what it began."""
+    work = run(tmp_path, spark, hf.upstream_backup(), windows=True)
+    dead = names(work)
+    assert dead
+    orphan(work)
+
+    def die(*_: object) -> None:
+        raise Enough
+
+    with monkeypatch.context() as patched:
+        patched.setattr(skips, "commit_rebuild", die)
+        with pytest.raises(Enough):
+            run(tmp_path, spark, hf.upstream_backup(), windows=True)
+    assert names(work) > dead
+    assert asked(work, "select count(*) from layers where status = 'live'") == [(0,)]
+    run(tmp_path, spark, hf.upstream_backup(), windows=True)
+    assert "recovered" in [kind for (kind,) in asked(work, "select kind from events")]
+    left = names(work)
+    assert left
+    assert not left & dead
+    named = asked(work, "select runs from layers where status = 'live'")
+    assert left == {run["path"] for (runs,) in named for run in json.loads(runs)}
 
 
 def test_a_replica_gives_back_what_is_lost_without_a_replay(spark: SparkSession, tmp_path: Path) -> None:

@@ -29,6 +29,30 @@ ROW_ITERABLES = {"table", "tbl", "batch", "record_batch", "column", "rows", "has
 ROW_MAKERS = {"collect", "tolist", "to_numpy", "values", "toPandas", "to_pandas"}
 BOUNDED = re.compile(r"#\s*bounded: \S+")
 
+DELETING_CALLS = {"unlink", "rmtree", "rmdir", "removedirs"}
+DELETING_HELPERS = {"discard", "remove", "remove_if_empty", "removal"}
+# `verify`, `bench` and `testing` work on directories of their own.
+PLAYING = ("verify", "bench", "testing")
+# Who deletes files, and what. Of what attempts have written, only the sweeper does.
+DELETERS = {
+    "storage/sweeper.py": "layers, segments and directories of attempts, condemned or spent in the ledger before",
+    "storage/table_copies.py": "copies of tables that no plan names, when the sweeper calls it",
+    "storage/atomic.py": "drafts of its own that failed; `discard` is for what nobody names",
+    "storage/removal.py": "what a person has asked to be removed",
+    "runtime/reset.py": "a whole work directory, when a person resets the flow",
+    "runtime/rehearsal.py": "the scratch directory of the process's own rehearsals",
+    "runtime/lease.py": "the process's own lease",
+    "runtime/watching.py": "the lease of a worker that is gone",
+    "ledger/location.py": "the draft of `ledger.json`",
+    "ledger/sqlite.py": "the ledger, as the end of a reset",
+    "sources/stream_log.py": "drafts, old claims and batches that all consumers are done with",
+    "state/run.py": "a run whose writing failed, which nobody knows of yet",
+    "sinks/sqlite.py": "staging files of its own",
+    "sinks/clearing.py": "a target, when a person resets it",
+    "interfaces/cli/state.py": "the draft of an export",
+    "interfaces/cli/verify.py": "the directories in which a flow was verified",
+}
+
 GATEWAY_NAMES = {"sparkContext", "_jvm", "_jsc", "_jdf", "_jsparkSession", "rdd"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\b[Ff]or now\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~})*-])/(?:work|root|home)/")
@@ -109,6 +133,21 @@ def gateway_uses(source: str) -> list[int]:
     )
 
 
+def deletions(source: str) -> list[int]:
+    """Lines that take files away, or import somebody who does it."""
+    return sorted(
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if called(node) in DELETING_CALLS
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) == "os.remove")
+        or (
+            isinstance(node, ast.ImportFrom)
+            and str(node.module).startswith("holdfast.storage")
+            and any(alias.name in DELETING_HELPERS for alias in node.names)
+        )
+    )
+
+
 def reached(source: str) -> Iterator[str | None]:
     """The points that the source reaches; None for one whose name is not a literal."""
     for node in ast.walk(ast.parse(source)):
@@ -178,6 +217,9 @@ def test_a_bounded_mark_without_a_reason_excuses_nothing() -> None:
 def test_the_other_detectors_flag_what_is_planted() -> None:
     assert gateway_uses("spark.sparkContext.parallelize([1])") == [1]
     assert gateway_uses("df.rdd.count()") == [1]
+    assert deletions("path.unlink()") == deletions("shutil.rmtree(place)") == deletions("os.remove(p)") == [1]
+    assert deletions("from holdfast.storage.atomic import discard, fsync_dir") == [1]
+    assert deletions("seen.remove(one)\nseen.discard(one)\nfrom holdfast.flow.endpoints import discard") == []
     assert list(reached('crashpoints.reach("a.b")\nreach(name)')) == ["a.b", None]
     assert names_read("limits.A\nfrom x import B\nC = 1") == {"limits", "A"}
     assert matching_lines(UNFINISHED, "x = 1  # TODO later\nbefore nowhere") == [1]
@@ -196,6 +238,13 @@ def test_no_row_at_a_time_code_where_the_rows_are(package: str) -> None:
 def test_only_what_classic_and_connect_sessions_share_is_used() -> None:
     files = [file for file in python_files() if SRC / "bench" not in file.parents]
     assert offences(files, gateway_uses) == []
+
+
+def test_only_those_delete_whose_business_it_is() -> None:
+    playing = [SRC / package for package in PLAYING]
+    files = [file for file in python_files() if not any(root in file.parents for root in playing)]
+    found = {str(file.relative_to(SRC)) for file in files if deletions(file.read_text())}
+    assert found == set(DELETERS)
 
 
 def test_no_machine_paths_in_tracked_files() -> None:

@@ -1,8 +1,14 @@
-"""Opening the ledger, and the fence that every write begins with.
+"""Opening the ledger, and the fence that whatever changes a flow begins with.
 
-Invariants: the first statement of every write checks the writer's generation, in the same transaction
-as the write itself, so an old generation changes nothing. There is one writer at a time, commits are durable when they
-return, and every wait for the lock is bounded: `ledger/databases.py` says which databases do that.
+Invariants: the first statement of every write that changes what a flow has or does checks the writer's generation, or that
+of the supervisor, in the same transaction as the write itself, so an old generation changes nothing. There is one writer at
+a time, commits are durable when they return, and every wait for the lock is bounded: `ledger/databases.py` says which
+databases do that.
+
+Some writes are anybody's, and have no fence: taking the flow, which raises the generation; what a process says about itself,
+and that one has ended; pins, and the cursors of readers outside; wishes, such as a snapshot or a fail-over; the schema of a
+source that is inferred first; that a lock was freed. A test lists them with their reasons. That a file is lost is so
+whoever finds out, and is said under the generation that the stage has then.
 """
 
 from __future__ import annotations
@@ -118,7 +124,7 @@ class Ledger:
 
     @contextmanager
     def unfenced_write(self) -> Iterator[Connection]:
-        """A write transaction whose first statement is a fence of its own."""
+        """A write transaction whose first statement is a fence of its own, unless it is a write that needs none."""
         with translated(self._database, "write"), self._database.writing() as connection:
             yield connection
         for listener in self._listeners:

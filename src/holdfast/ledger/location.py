@@ -25,6 +25,9 @@ POINTER_NAME = "ledger.json"
 # There while a reset removes what is in a work directory.
 RESET_NAME = "reset.json"
 
+# The URL of a ledger that is not to be in the work directory, if no command line says one.
+LEDGER_VARIABLE = "HOLDFAST_LEDGER"
+
 # Where the password is looked for; libpq looks on in PGPASSWORD and in its password file.
 PASSWORD_VARIABLE = "HOLDFAST_LEDGER_PASSWORD"
 

@@ -40,6 +40,7 @@ def describe(reference: str, workers: int | None, work_dir: str | None) -> Json:
     return {
         "flow": plan.name,
         "trigger_us": plan.trigger_us,
+        "survives": plan.survives,
         "groups": [
             {
                 "name": group.name,

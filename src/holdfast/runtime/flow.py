@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +12,10 @@ from holdfast.core.errors import FlowImportError
 from holdfast.flow import columns
 from holdfast.flow.flow import FlowDescription
 from holdfast.flow.planner import plan
+from holdfast.ledger.location import chosen
 from holdfast.runtime import loader
 from holdfast.runtime.progress import Progress, Report
+from holdfast.runtime.survival import shortfall
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +28,8 @@ class Flow(FlowDescription):
     - `guarantee`: what holds for every row from the sources to the sinks: `"exactly_once"`, the default, `"at_least_once"` or
       `"at_most_once"`. Sources, policies and sinks that cannot hold it are refused when the flow is planned.
     - `survives`: which loss the flow outlives: `"process"`; `"power"`, the default, for which files are carried to the disk in the
-      background; `"machine"`, for which they are carried to the `replica`.
+      background; `"machine"`, for which they are carried to the `replica`. That holds as long as
+      the ledger is not lost too: in SQLite it is in the work directory, which is told when the flow is run or explained.
     - `recover`: the recovery policy of stages that have none of their own, such as `hf.active_standby()`. By default `hf.no_sync()`, with
       the tiers that `survives` needs.
     - `replica`: a directory that is not lost with this machine. None by default; one that nothing uses is refused.
@@ -90,6 +94,9 @@ class Flow(FlowDescription):
             print(f"Flow {self.name!r} runs inside this notebook's process: it ends when the kernel does.")
         planned = plan(self)
         columns.check(planned)
+        missing = shortfall(planned.survives, chosen(Path(work_dir), ledger, planned.name))
+        if missing:
+            warnings.warn(str(missing), stacklevel=2)
         from holdfast.runtime import worker
 
         loader.ship_module_by_value(self)

@@ -1,4 +1,4 @@
-"""A flow as it stands here, told without Spark: the schemas of its sources, and what speaks against a run."""
+"""A flow as it stands here, told without Spark: the schemas of its sources, what speaks against a run, and what is not survived."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from holdfast.core.errors import HoldfastError
 from holdfast.flow.endpoints import FilesSource
 from holdfast.flow.flow_plan import FlowPlan
+from holdfast.ledger.location import chosen
 from holdfast.ledger.source_schemas import SourceSchema
 from holdfast.runtime import early
 from holdfast.runtime.schemas import resolved
+from holdfast.runtime.survival import Shortfall, shortfall
 from holdfast.sources.inference import infer
 
 
@@ -21,12 +23,14 @@ class Looked:
     plan: FlowPlan
     schemas_from: dict[str, str]  # by source that declares none, where its schema comes from
     problems: list[HoldfastError]
+    shortfall: Shortfall | None = None
 
 
-def look(plan: FlowPlan, work_dir: Path) -> Looked:
-    """All that can be told without Spark; nothing is written."""
+def look(plan: FlowPlan, work_dir: Path, ledger: str | None = None) -> Looked:
+    """All that can be told without Spark; nothing is written. `ledger` is the URL that a run would be given."""
     told: dict[str, str] = {}
     try:
+        missing = shortfall(plan.survives, chosen(work_dir, ledger, plan.name))
         known = early.before(work_dir, plan)
     except HoldfastError as error:
         return Looked(plan, told, [error])
@@ -42,8 +46,8 @@ def look(plan: FlowPlan, work_dir: Path) -> Looked:
     try:
         plan = resolved(plan, known.schemas, inferred)
     except HoldfastError as error:
-        return Looked(plan, told, [error])
-    return Looked(plan, told, early.problems(plan, known, work_dir))
+        return Looked(plan, told, [error], missing)
+    return Looked(plan, told, early.problems(plan, known, work_dir), missing)
 
 
 def _files(found: SourceSchema) -> str:

@@ -61,7 +61,7 @@ class Notice:
     """Something that happened in a flow and that a person should know of."""
 
     at_ms: int
-    kind: str  # failover, expelled, not seen, code changed, skipped
+    kind: str  # failover, expelled, not seen, code changed, skipped, not survived
     reason: str
 
 

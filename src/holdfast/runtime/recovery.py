@@ -14,13 +14,14 @@ import sqlalchemy as sa
 from holdfast.core import crashpoints
 from holdfast.core.errors import StorageError
 from holdfast.core.json import Json
+from holdfast.flow.fingerprint import is_other_code
 from holdfast.flow.policies import Files, Resume
 from holdfast.ledger import epochs, files, groups, skips
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
-from holdfast.runtime.execution import execute, layer_of
+from holdfast.runtime.execution import execute, layer_of, not_deterministic
 from holdfast.runtime.region import return_region
 from holdfast.runtime.substreams import skipped_of
 from holdfast.spark.bind import BoundStage
@@ -65,17 +66,15 @@ def _recovered(rt: Runtime, stage: BoundStage) -> str:
 
 
 def _lose_state(rt: Runtime, row: StageRow) -> None:
-    """The layers were the worker's own: they are gone with it, whatever is left of the files."""
+    """The layers were the worker's own: they are gone with it, whatever is left of the files.
+
+    What is marked as lost is read by nobody. The files stay until the state is whole without them: then the layers are
+    condemned, and the sweeper unlinks them. So a successor that dies anywhere in between leaves nothing behind.
+    """
     with rt.ledger.read() as tx:
-        layers = files.live_layers(tx, row)
-    if not layers:
-        return
-    files.mark_lost(
-        rt.ledger, row, [layer.id for layer in layers], [], "they died with the worker that held them"
-    )
-    for layer in layers:
-        for run in layer.runs:
-            (rt.root / run["path"]).unlink(missing_ok=True)
+        layers = [layer.id for layer in files.live_layers(tx, row)]
+    if layers:
+        files.mark_lost(rt.ledger, row, layers, [], "they died with the worker that held them")
 
 
 def _skip(rt: Runtime, stage: BoundStage, row: StageRow) -> str:
@@ -137,7 +136,10 @@ def _unread(tx: sa.Connection, stage: str, name: str) -> tuple[int, int, int]:
 
 
 def _rebuild(rt: Runtime, stage: BoundStage, row: StageRow) -> str:
-    """Replay the retained plans onto an empty state, publish nothing, and commit the spine that comes of it."""
+    """Replay the retained plans onto an empty state, publish nothing, and commit the spine that comes of it.
+
+    Epochs that find all the state that they found the first time must give the same again.
+    """
     if stage.operator is None:
         return "it keeps no state"
     with rt.ledger.read() as tx:
@@ -149,6 +151,14 @@ def _rebuild(rt: Runtime, stage: BoundStage, row: StageRow) -> str:
         plan = _retained(rt, row, epoch)
         attempt = epochs.open_attempt(rt.ledger, row, "rebuild", epoch)
         outcome = execute(rt, stage, plan, epoch, attempt_directory(stage.name, attempt), spine)
+        digests = _comparable(rt, stage, row, plan, epoch, first)
+        if digests is not None and outcome.digests != digests:
+            raise not_deterministic(
+                "a replay of the retained input gave other rows than the first time",
+                "rebuild",
+                stage.name,
+                epoch,
+            )
         spine.append(layer_of(epoch, epoch, outcome.runs))
         made.append((epoch, attempt, outcome.layer))
     crashpoints.reach("recover.before_commit")
@@ -168,6 +178,40 @@ def _retained(rt: Runtime, row: StageRow, epoch: int) -> EpochPlan:
             hint="Start the flow in a new work directory, or choose another recovery policy for the stage.",
         )
     return EpochPlan.from_json(body)
+
+
+def _comparable(
+    rt: Runtime, stage: BoundStage, row: StageRow, plan: EpochPlan, epoch: int, first: int
+) -> Json | None:
+    """What an epoch gave the first time, if its replay in a rebuild from `first` must give it again.
+
+    Other code may rightly give other rows, and so may input of a producer that skips what it loses.
+    """
+    gives_up = any(
+        origin.kind == "channel" and rt.policy(origin.name).resume is Resume.SKIP
+        for origin in stage.spec.inputs
+    )
+    if gives_up or is_other_code(plan.fingerprint, stage.fingerprint):
+        return None
+    with rt.ledger.read() as tx:
+        manifest = epochs.manifest_of(tx, row, epoch)
+        before = epochs.manifest_of(tx, row, epoch - 1)
+    if manifest is None or not begins_whole(before, epoch, first):
+        return None
+    digests: Json = manifest["digests"]
+    return digests
+
+
+def begins_whole(before: Json | None, epoch: int, first: int) -> bool:
+    """Whether a rebuild from `first` comes to an epoch with all of the state that the epoch found, by the manifest before it.
+
+    A bucket that began earlier lacks rows in the replay, so the epochs that it was open in come out differently. It has
+    closed by the head, or the rebuild would begin earlier: what is left in the end is whole all the same.
+    """
+    if epoch == 0:
+        return True
+    depends = (before or {}).get("depends")
+    return depends is not None and all(at >= first for _, at in depends)
 
 
 def open_buckets(

@@ -51,6 +51,7 @@ from holdfast.runtime.leftovers import Leftovers
 from holdfast.runtime.news import News, Outlook
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.supervised import Starts, View
+from holdfast.runtime.survival import notices
 from holdfast.runtime.watching import Look, Watch, Watching, process_of
 from holdfast.runtime.worker_spec import WorkerSpec
 from holdfast.storage import workdir
@@ -91,10 +92,12 @@ def supervise(plan: Json, spec: WorkerSpec, options: SupervisorOptions) -> Repor
     Returns what the run did, or None if it was told to stop.
     """
     root = workdir.prepare(spec.work_dir)
-    ledger = Ledger(root, chosen(root, options.ledger, plan["flow"]))
+    location = chosen(root, options.ledger, plan["flow"])
+    ledger = Ledger(root, location)
     try:
         generation = _hold(ledger, plan["flow"], options)
         supervisor = _Supervisor(plan, replace(spec, work_dir=str(root)), options, root, ledger, generation)
+        supervisor.follower.progress.notices.extend(notices(plan["survives"], location))
         try:
             ended = supervisor.run()
         finally:

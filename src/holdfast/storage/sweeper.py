@@ -1,8 +1,11 @@
-"""The only one that deletes.
+"""The only one that deletes what attempts have written, and the copies of tables that plans have named.
 
 Invariants: files are condemned in the ledger before they are unlinked, and nothing may name a condemned
 file; an attempt's directory goes whole once the attempt is over and none of its files is named. A crash
 between condemning and unlinking leaves files that the next sweep finds.
+
+Not its business is what no attempt has written: a process takes away its own drafts, leases and scratch, the log of a
+stream lets go of batches below what anybody needs, and a reset removes everything. A test lists who deletes, and what.
 """
 
 from __future__ import annotations

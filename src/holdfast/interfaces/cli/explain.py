@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,7 @@ from holdfast.flow import columns
 from holdfast.flow.explain import explain as explained
 from holdfast.flow.planner import plan
 from holdfast.interfaces.cli.shared import AsJson, FlowName, FlowWorkDir, console, print_json
+from holdfast.ledger.location import LEDGER_VARIABLE
 from holdfast.runtime import loader
 
 
@@ -45,12 +47,14 @@ def explain(
     loaded = loader.load(flow)
     planned = plan(loaded)
     columns.check(planned)
-    looked = look(planned, work_dir or Path("work") / planned.name)
+    looked = look(planned, work_dir or Path("work") / planned.name, os.environ.get(LEDGER_VARIABLE))
     found = explained(looked.plan)
     found["sources"] = [
         {**one, "schema_from": looked.schemas_from.get(one["name"])} for one in found["sources"]
     ]
     found["problems"] = [{"message": one.message, "hint": one.hint} for one in looked.problems]
+    missing = looked.shortfall
+    found["notices"] = [{"message": missing.message, "hint": missing.hint}] if missing else []
     if check:
         from holdfast.runtime.checking import columns_by_stage
 
@@ -81,10 +85,11 @@ def lines(found: Json) -> Iterator[str]:
             )
             for column in part.get("columns", ()):
                 yield f"  column: {column['name']} {column['type']}"
-    for problem in found.get("problems", ()):
-        yield ""
-        yield f"problem: {problem['message']}"
-        yield f"  hint: {problem['hint']}"
+    for kind in ("notice", "problem"):
+        for one in found.get(f"{kind}s", ()):
+            yield ""
+            yield f"{kind}: {one['message']}"
+            yield f"  hint: {one['hint']}"
 
 
 def _branch(facts: Json, depth: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ from holdfast.core import limits
 from holdfast.core.duration import microseconds
 from holdfast.interfaces.cli.progress import view_for
 from holdfast.interfaces.cli.shared import FlowName, FlowWorkDir, console
+from holdfast.ledger.location import LEDGER_VARIABLE
 from holdfast.runtime.supervisor import SupervisorOptions, planned, supervise
 from holdfast.runtime.worker_spec import WorkerSpec
 
@@ -74,7 +75,7 @@ def run(
         str | None,
         typer.Option(
             metavar="URL",
-            envvar="HOLDFAST_LEDGER",
+            envvar=LEDGER_VARIABLE,
             help="Keep the ledger in PostgreSQL, postgresql://USER@HOST/DB. [default: where it is, or in the work directory]",
         ),
     ] = None,
