@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
+from holdfast.spark.launch import start_jvm
 from holdfast.spark.quiet import LOG_LEVEL, quietly
 
 # Static settings: only a session that Holdfast makes itself can have them.
@@ -57,7 +58,8 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     """Start a session of our own, or connect to a server for `sc://` masters."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     _leave_errors_to_us()
-    builder = SparkSession.builder.appName(f"holdfast-{name}")
+    title = f"holdfast-{name}"
+    builder = SparkSession.builder.appName(title)
     if master.startswith("sc://"):
         for key, value in conf.items():
             builder = builder.config(key, value)
@@ -77,6 +79,7 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     for key, value in settings.items():
         builder = builder.config(key, value)
     with quietly(conf):
+        start_jvm({"spark.app.name": title, "spark.master": master, **settings})
         return builder.getOrCreate()
 
 
