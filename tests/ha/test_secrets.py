@@ -105,7 +105,12 @@ def test_no_secret_of_a_run_is_left_or_shown_anywhere(home: Path) -> None:
     # What is in the arguments of the command itself is there by the user's own doing, and should go no further.
     settings = ["--conf-file", "secrets.conf", "--conf", f"spark.planted.argument={PLANTED}-argument"]
     process = subprocess.Popen(
-        [HOLDFAST, *command, *settings], cwd=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [HOLDFAST, *command, *settings],
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        umask=0o022,
     )
     seen: dict[int, bytes] = {}
     try:
@@ -140,6 +145,15 @@ def test_no_secret_of_a_run_is_left_or_shown_anywhere(home: Path) -> None:
     assert home / "work" / "ledger.db" in left
     assert home / "work" / "logs" / f"{name}.log" in left
     assert [path for path in left if PLANTED.encode() in path.read_bytes()] == []
+    check_modes(home)
+
+
+def check_modes(home: Path) -> None:
+    """The work directory lets nobody in; what is published, a link to a segment at first, is as readable as the umask says."""
+    assert (home / "work").stat().st_mode & 0o777 == 0o700
+    (published,) = (home / "out" / "epoch=00000000").glob("*.parquet")
+    assert published.stat().st_mode & 0o777 == 0o644
+    assert {path.stat().st_mode & 0o777 for path in (home / "out", published.parent)} == {0o755}
 
 
 @pytest.mark.timeout(120)

@@ -187,7 +187,8 @@ class Sqlite(Database):
     def _stage(self, path: Path, epoch: Epoch) -> None:
         """Bulk-load rows into a staging file; with a key, of rows with one key only the last stays."""
         columns = _staging_columns(epoch.schema)
-        os.makedirs(path.parent, exist_ok=True)
+        # The database may be for fewer eyes than its directory.
+        os.makedirs(path.parent, mode=0o700, exist_ok=True)
         path.unlink(missing_ok=True)
         with adbc.connect(str(path), autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("PRAGMA journal_mode = OFF")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -75,12 +77,25 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         # Spark starts Python in the current directory; what lies there must not take the place of Python's modules.
         settings.setdefault(f"spark.executorEnv.{SAFELY_VARIABLE}", "1")
         settings.setdefault("spark.executorEnv.PYTHONPATH", for_tasks())
-    settings.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "holdfast-warehouse"))
+    settings.setdefault("spark.sql.warehouse.dir", _warehouse())
     for key, value in settings.items():
         builder = builder.config(key, value)
     with quietly(conf):
         start_jvm({"spark.app.name": title, "spark.master": master, **settings})
         return builder.getOrCreate()
+
+
+@cache
+def _warehouse() -> str:
+    """Where Spark puts tables that a flow's own code makes; a name in a shared directory that others know, they could take first."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-warehouse-"))
+    atexit.register(_remove_if_empty, directory)
+    return str(directory)
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _leave_errors_to_us() -> None:
