@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from holdfast.core.errors import LedgerError
+from holdfast.core.reserved import SCHEMA_PREFIX
 
 FILE_NAME = "ledger.db"
 POINTER_NAME = "ledger.json"
@@ -29,7 +30,6 @@ RESET_NAME = "reset.json"
 PASSWORD_VARIABLE = "HOLDFAST_LEDGER_PASSWORD"
 
 _SCHEME = "postgresql"
-SCHEMA_PREFIX = "holdfast_"
 _IDENTIFIER_BYTES_MAX = 63  # PostgreSQL cuts longer ones
 _SECRETS = {"password", "sslpassword", "oauth_client_secret"}
 
