@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from holdfast.core.errors import StorageError
 
 SCHEMA = "k long, v double"
 
@@ -41,7 +44,21 @@ class DataSet:
 
 
 def default_directory() -> Path:
-    return Path(tempfile.gettempdir()) / "holdfast-bench"
+    """A directory of this user's among temporary ones.
+
+    Everybody knows its name, so one that is another's, or that others may write to, is refused.
+    """
+    path = Path(tempfile.gettempdir()) / "holdfast-bench"
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise StorageError(
+            f"{path} may hold what others have put there",
+            operation="bench",
+            hint="Remove it, or name another place in TMPDIR.",
+        )
+    return path
 
 
 def data_set(directory: Path, *, keys: int, rows: int, warmup: int, epochs: int, seed: int) -> DataSet:

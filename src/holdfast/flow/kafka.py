@@ -204,8 +204,12 @@ def kafka_sink(
     """
     _check_names("kafka_sink", servers, topic, records)
     _check_choices("kafka_sink", ("payload", payload, PAYLOADS))
-    if topic == records:
-        raise PlanError(f"{topic!r} cannot hold rows and their records", operation="kafka_sink")
+    if topic in (records, RECORDS):
+        raise PlanError(
+            f"{topic!r} cannot hold rows and their records",
+            operation="kafka_sink",
+            hint="Publish to a topic of the rows' own.",
+        )
     if payload == "arrow" and (key or headers or timestamp):
         raise PlanError(
             'a message of payload "arrow" has many rows, and no key, headers or timestamp of one of them',

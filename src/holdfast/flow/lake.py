@@ -11,15 +11,11 @@ from typing import ClassVar
 from holdfast.core.duration import idle_us, spelled
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
-
-# Settings as pairs of a name and a value. Some are secrets, so they are never shown.
-Settings = tuple[tuple[str, str], ...]
+from holdfast.core.secrets import Settings, without_secrets
 
 ON_CHANGE = ("fail", "skip")
 ONE_COMMIT = "the rows of an epoch and the record of it are one commit of the table"
 
-_SECRET = re.compile(r"secret|password|token|key|credential|sas", re.IGNORECASE)
-_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]*@")
 # In a local path, deltalake takes them for something else, or for a part of an address.
 _UNFINDABLE = frozenset("%[]|^\\")
 _UNSAFE = re.compile(r"allow_unsafe_rename$", re.IGNORECASE)
@@ -194,18 +190,6 @@ def delta_source(
             raise PlanError(f"{name} must be at least 1, not {bound}", operation="delta_source")
     bounds = max_files_per_epoch, max_rows_per_epoch, idle_us(idle_after)
     return DeltaSource(_path("delta_source", path), start, on_change, *bounds, _settings(options))
-
-
-def without_secrets(text: str, settings: Settings = ()) -> str:
-    """A text in which no secret of the settings stands, and no password of an address.
-
-    >>> without_secrets("no access to s3://me:pass@host with abc", (("secret_access_key", "abc"), ("region", "no")))
-    'no access to s3://me:***@host with ***'
-    """
-    for name, value in settings:
-        if value and _SECRET.search(name):
-            text = text.replace(value, "***")
-    return _PASSWORD.sub(r"\1:***@", text)
 
 
 def _path(operation: str, path: str) -> str:

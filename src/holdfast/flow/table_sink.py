@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
+from holdfast.flow import table_names
 
 _URLS = "Write it as sqlite:///out.db, or as postgresql://user:password@host/database."
 
@@ -39,14 +40,12 @@ def table(url: str, table: str, key: str | Sequence[str] | None = None) -> Table
     - `key`: a column, or several, by which rows replace each other; null is a key like any other. Without it, the default, rows
       are appended.
 
-    Raises `hf.PlanError` if `url` names no file or database of these two, or a name cannot be.
+    Raises `hf.PlanError` if `url` names no file or database of these two, or a name cannot be, or is Holdfast's own.
 
     >>> table("sqlite:///shop.db", "totals", key="user").key
     ('user',)
     """
-    _check_url(url)
-    if not table or "\0" in table or table.lower() == "holdfast_sinks":
-        raise PlanError(f"{table!r} cannot name a table", operation="table")
+    table_names.check(table, _backend(url))
     keys = (key,) if isinstance(key, str) else None if key is None else tuple(key)
     if keys is not None and (not keys or len({name.lower() for name in keys}) != len(keys)):
         raise PlanError(
@@ -57,7 +56,8 @@ def table(url: str, table: str, key: str | Sequence[str] | None = None) -> Table
     return TableSink(url, table, keys)
 
 
-def _check_url(url: str) -> None:
+def _backend(url: str) -> str:
+    """Which database a URL names, if it is one that we write to."""
     import sqlalchemy as sa
 
     try:
@@ -81,3 +81,4 @@ def _check_url(url: str) -> None:
             hint="Write it as sqlite:///relative.db or sqlite:////absolute/path.db, without options: a database in "
             "memory would be lost with the process.",
         )
+    return backend

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL
 
 from holdfast.core.errors import LedgerError
+from holdfast.core.reserved import SCHEMA_PREFIX
 
 FILE_NAME = "ledger.db"
 POINTER_NAME = "ledger.json"
@@ -32,7 +33,6 @@ LEDGER_VARIABLE = "HOLDFAST_LEDGER"
 PASSWORD_VARIABLE = "HOLDFAST_LEDGER_PASSWORD"
 
 _SCHEME = "postgresql"
-SCHEMA_PREFIX = "holdfast_"
 _IDENTIFIER_BYTES_MAX = 63  # PostgreSQL cuts longer ones
 _SECRETS = {"password", "sslpassword", "oauth_client_secret"}
 
@@ -97,7 +97,8 @@ Location = InFile | InPostgres
 
 def is_work_directory(path: Path) -> bool:
     """Whether a flow keeps, or finds, its ledger here."""
-    return (path / FILE_NAME).is_file() or (path / POINTER_NAME).is_file()
+    # Unlike Path.is_file, this takes the directory of another user for none, and does not raise.
+    return any(os.path.isfile(path / name) for name in (FILE_NAME, POINTER_NAME))
 
 
 def may_write(work_dir: Path) -> bool:
@@ -107,6 +108,12 @@ def may_write(work_dir: Path) -> bool:
 
 def found(work_dir: Path) -> Location:
     """Where the ledger of a work directory is; a directory that says nothing has it in itself."""
+    if work_dir.is_dir() and not os.access(work_dir, os.R_OK | os.X_OK):
+        raise LedgerError(
+            f"{work_dir} may not be read",
+            operation="open",
+            hint="A work directory is for the user alone who runs the flow, unless that user opens it to others (chmod).",
+        )
     path = work_dir / POINTER_NAME
     if not path.is_file():
         return InFile(work_dir)

@@ -23,8 +23,9 @@ from sqlalchemy.exc import DBAPIError
 from holdfast.core import limits
 from holdfast.core.errors import LedgerError
 from holdfast.core.extras import package_of
+from holdfast.core.reserved import SCHEMA_PREFIX
 from holdfast.ledger import schema
-from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME, SCHEMA_PREFIX, InPostgres
+from holdfast.ledger.location import PASSWORD_VARIABLE, POINTER_NAME, InPostgres
 from holdfast.ledger.process import Process
 
 if TYPE_CHECKING:

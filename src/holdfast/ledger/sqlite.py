@@ -9,7 +9,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, Transaction
@@ -24,7 +25,23 @@ from holdfast.ledger.location import InFile
 from holdfast.ledger.process import Process
 from holdfast.ledger.sqlite_lock import LockWait
 
+# By these columns of its table `flow`, a ledger is told from a database of somebody else's.
+_SIGNS = {schema.flow.c.format_version.name, schema.flow.c.supervisor.name}
+
 _INSIDE = "stood still inside a transaction of the ledger"
+
+
+def is_ledger(file: Path) -> bool:
+    """Whether a file is the ledger of some flow, whatever it is called."""
+    if not file.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+            found = connection.execute("SELECT name FROM pragma_table_info(?)", (schema.flow.name,))
+            return {name for (name,) in found} >= _SIGNS
+    except sqlite3.Error:
+        # It is no database, or cannot be read: whoever is to write to it will say so.
+        return False
 
 
 class Sqlite:

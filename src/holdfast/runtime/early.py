@@ -24,6 +24,7 @@ from holdfast.ledger.inputs import Item
 from holdfast.ledger.ledger import Ledger, reading
 from holdfast.ledger.location import is_work_directory
 from holdfast.ledger.source_schemas import SourceSchema, recorded
+from holdfast.ledger.sqlite import is_ledger
 from holdfast.runtime.schemas import resolved, with_schemas
 from holdfast.sources.files import Files
 from holdfast.sources.inference import infer
@@ -135,7 +136,7 @@ def _of_targets(plan: FlowPlan) -> Iterator[HoldfastError]:
                 target, why = path, _unwritable(Path(path))
             case TableSink(url=url) if url.startswith("sqlite"):
                 target = str(sa.make_url(url).database)
-                why = _unwritable(Path(target).parent)
+                why = _unwritable(Path(target).parent) or _is_a_ledger(Path(target))
             case _:
                 continue
         if why:
@@ -145,6 +146,10 @@ def _of_targets(plan: FlowPlan) -> Iterator[HoldfastError]:
                 stage=sink.stage,
                 hint="Name another target, or mend the permissions.",
             )
+
+
+def _is_a_ledger(file: Path) -> str | None:
+    return "it is the ledger of a flow, which nobody else writes to" if is_ledger(file) else None
 
 
 def _unwritable(directory: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -11,6 +12,7 @@ from holdfast.core import errors
 from holdfast.core.code_errors import line_of, trimmed
 from holdfast.core.errors import CodeError, FlowError, FlowImportError, HoldfastError
 from holdfast.core.json import Json
+from holdfast.core.secrets import without_secrets
 from holdfast.runtime import loader
 
 _HOPELESS = (
@@ -26,8 +28,20 @@ _HOPELESS = (
 _OURS = str(Path(holdfast.__file__).parent)
 
 
-def facts_of(error: BaseException) -> Json:
-    """What, where, whether it heals by itself, and what to do. One that nobody foresaw keeps its traceback."""
+def facts_of(error: BaseException, settings: Iterable[tuple[str, str]] = ()) -> Json:
+    """What, where, whether it heals by itself, and what to do. One that nobody foresaw keeps its traceback.
+
+    Libraries repeat addresses in what they raise, and a traceback shows lines of the flow: no password of an address, and no
+    secret of the settings, is left in any of it.
+    """
+    told = [*settings]
+    return {
+        name: without_secrets(value, told) if isinstance(value, str) else value
+        for name, value in _facts(error).items()
+    }
+
+
+def _facts(error: BaseException) -> Json:
     if isinstance(error, HoldfastError):
         if error.told is not None:
             return error.told

@@ -1,19 +1,19 @@
-"""The process of one worker, started by a supervisor: `python -m holdfast.runtime.process SPEC`.
+"""The process of one worker, started by a supervisor: `python -m holdfast.runtime.process FLOW GROUP WORKER`.
 
-SPEC is JSON: what to run, for which group, under which name. The process says in the ledger how it fares, and why it
-failed if it does; what Spark and the user's code print goes to a log file beside the ledger.
+What to run, for which group and under which name stands in its stdin, as JSON (runtime/worker_spec.py): it holds secrets. The
+words of the command are for whoever looks at `ps`. The process says in the ledger how it fares, and why it failed if it
+does; what Spark and the user's code print goes to a log file beside the ledger.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-import traceback
 from pathlib import Path
 from threading import Event
 
+from holdfast.core.secrets import without_secrets
 from holdfast.flow import columns
 from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.planner import plan
@@ -23,7 +23,7 @@ from holdfast.ledger.location import PASSWORD_VARIABLE
 from holdfast.ledger.process import Process
 from holdfast.protocols.supervision import ACTIVE, FAILED, FINISHED, STOPPED
 from holdfast.runtime import loader, priority
-from holdfast.runtime.failure import facts_of
+from holdfast.runtime.failure import facts_of, whole
 from holdfast.runtime.lease import Lease
 from holdfast.runtime.standby import Standby
 from holdfast.runtime.worker_spec import WorkerSpec
@@ -39,9 +39,8 @@ def planned(spec: WorkerSpec) -> FlowPlan:
     return found.triggered(spec.trigger_us) if spec.trigger_us else found
 
 
-def main(argument: str) -> int:
+def main(spec: WorkerSpec) -> int:
     """Run one worker to its end; the exit status."""
-    spec = WorkerSpec(**json.loads(argument))
     root = Path(spec.work_dir)
     if spec.in_background:
         priority.lower()
@@ -58,8 +57,8 @@ def main(argument: str) -> int:
         groups.update_worker(ledger, spec.worker, status=status)
         return 0
     except BaseException as error:
-        traceback.print_exc()
-        _say_why(ledger, spec.worker, error)
+        print(without_secrets(whole(error), spec.conf.items()), file=sys.stderr, flush=True)
+        _say_why(ledger, spec, error)
         return 1
     finally:
         lease.close()
@@ -92,12 +91,22 @@ def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
         return status
 
 
-def _say_why(ledger: Ledger, worker: str, error: BaseException) -> None:
+def _say_why(ledger: Ledger, spec: WorkerSpec, error: BaseException) -> None:
     status = STOPPED if isinstance(error, KeyboardInterrupt) else FAILED
-    groups.update_worker(ledger, worker, status=status, failure=facts_of(error))
+    facts = facts_of(error, spec.conf.items())
+    groups.update_worker(ledger, spec.worker, status=status, failure=facts)
+
+
+def _told() -> WorkerSpec:
+    """What the supervisor tells; afterwards, neither the flow's code nor a child of this process can read it again."""
+    spec = WorkerSpec.from_json(sys.stdin.read())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return spec
 
 
 if __name__ == "__main__":
     # A worker is in a session of its own, so that Ctrl-C reaches the supervisor alone, which tells it what to do.
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(_told()))

@@ -23,7 +23,7 @@ from holdfast.ledger.location import FILE_NAME, POINTER_NAME, RESET_NAME, InFile
 from holdfast.ledger.process import Process
 from holdfast.runtime.lease import LEASES
 from holdfast.runtime.rehearsal import SCRATCH
-from holdfast.runtime.supervisor import LOGS
+from holdfast.runtime.starting import LOGS
 from holdfast.sinks.clearing import Clearing, Left, clearing_of
 from holdfast.sources.stream_log import STREAMS
 from holdfast.storage import atomic, removal

@@ -8,7 +8,6 @@ supervisor may die too: workers go on, and the next supervisor adopts those that
 from __future__ import annotations
 
 import json
-import os
 import select
 import signal
 import subprocess
@@ -43,20 +42,17 @@ from holdfast.protocols.supervision import (
     Seen,
     Start,
 )
-from holdfast.runtime.evidence import WORKER_VARIABLE
 from holdfast.runtime.failure import error_of, is_hopeless
 from holdfast.runtime.following import Follower
-from holdfast.runtime.lease import LEASES
 from holdfast.runtime.leftovers import Leftovers
 from holdfast.runtime.news import News, Outlook
 from holdfast.runtime.progress import Progress, Report
+from holdfast.runtime.starting import LOGS, log_of, start_worker
 from holdfast.runtime.supervised import Starts, View
 from holdfast.runtime.survival import notices
 from holdfast.runtime.watching import Look, Watch, Watching, process_of
 from holdfast.runtime.worker_spec import WorkerSpec
 from holdfast.storage import workdir
-
-LOGS = "logs"
 
 
 @dataclass(frozen=True)
@@ -181,10 +177,10 @@ class _Supervisor:
 
         What failed is forgotten: whoever runs the flow again has mended what was wrong, or wants to see.
         """
-        setting = {**self.plan, "run": json.loads(replace(self.spec, worker="", group="").to_argument())}
         with self.ledger.read() as tx:
             before = groups.plan_of(tx)
             workers, noted = groups.all_workers(tx), groups.noted_processes(tx)
+        setting = {**self.plan, "run": self.spec.recorded((before or {}).get("run"))}
         for worker in noted.keys() - {row.worker for row in workers}:
             self.leftovers.leave(worker, noted[worker])
         changed = before != setting
@@ -272,7 +268,7 @@ class _Supervisor:
     def _refuse_hopeless(self, row: GroupRow, workers: list[WorkerRow]) -> None:
         """Stop for an error that a new start would only repeat, and for a group that keeps failing."""
         failures = [
-            {**worker.failure, "log": str(self._log(worker))}
+            {**worker.failure, "log": str(log_of(self.root, worker.worker))}
             for worker in workers
             if worker.status == FAILED and worker.failure
         ]
@@ -289,11 +285,8 @@ class _Supervisor:
                 hint=f"Their logs are in {self.root / LOGS}. {self._last_words(workers)}",
             )
 
-    def _log(self, worker: WorkerRow) -> Path:
-        return self.root / LOGS / f"{worker.worker}.log"
-
     def _last_words(self, workers: list[WorkerRow]) -> str:
-        logs = [self._log(worker) for worker in workers]
+        logs = [log_of(self.root, worker.worker) for worker in workers]
         lines = [
             line for log in logs[-1:] if log.exists() for line in log.read_text(errors="replace").splitlines()
         ]
@@ -350,18 +343,8 @@ class _Supervisor:
         starts.not_before, starts.heads = time.monotonic() + pause_ms / 1000, heads
         worker = f"{group}-{new_attempt_id()[-8:]}"
         groups.add_worker(self.ledger, self.generation, worker, group, reason)
-        (self.root / LOGS).mkdir(exist_ok=True)
-        (self.root / LEASES).mkdir(exist_ok=True)
         spec = replace(self.spec, worker=worker, group=group, in_background=in_background)
-        with (self.root / LOGS / f"{worker}.log").open("wb") as log:
-            child = subprocess.Popen(
-                [sys.executable, *SAFELY, "-m", "holdfast.runtime.process", spec.to_argument()],
-                env={**os.environ, **self.ledger.environment, WORKER_VARIABLE: worker},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        child = start_worker(self.plan["flow"], spec, self.ledger.environment)
         self.watching.begin(worker, child)
         groups.note_process(self.ledger, worker, Process.here(child.pid))
 

@@ -28,7 +28,8 @@ import pyarrow as pa
 from holdfast.core import crashpoints, limits
 from holdfast.core.errors import FencedError, HoldfastError, PlanError, SinkError
 from holdfast.core.extras import package_of
-from holdfast.flow.lake import DeltaSink, IcebergSink, Settings, without_secrets
+from holdfast.core.secrets import Settings, without_secrets
+from holdfast.flow.lake import DeltaSink, IcebergSink
 from holdfast.sinks import reading
 from holdfast.sinks.contract import Sink, SinkRecord, admit, opened_for, other_flow
 from holdfast.storage import atomic

@@ -11,7 +11,6 @@ Null is a key like any other: the index over the key is `NULLS NOT DISTINCT`, wh
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -24,6 +23,8 @@ from sqlalchemy.engine import Connection, Engine
 
 from holdfast.core import limits
 from holdfast.core.errors import PlanError, SinkError
+from holdfast.core.reserved import KEY_INDEX_PREFIX
+from holdfast.flow import table_names
 from holdfast.sinks import postgres_engine, postgres_errors, postgres_types, table_record
 from holdfast.sinks.database import Column, Database, Epoch, Staged
 from holdfast.sinks.postgres_copy import Room
@@ -36,12 +37,8 @@ NAME_BYTES_MAX = 63
 # Columns that every table of PostgreSQL has already.
 _TAKEN = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
 
-# "schema.table", where either part may be quoted, as in SQL, if there is a dot in it.
-_PART = r'"(?:[^"]|"")+"|[^.]+'
-_NAME = re.compile(rf"(?:({_PART})\.)?({_PART})", re.DOTALL)
-
 # Openings of tables take turns: two that make the record table at the same time would disturb each other.
-_OPENINGS = int.from_bytes(hashlib.blake2b(b"holdfast_sinks", digest_size=4).digest(), "big")
+_OPENINGS = int.from_bytes(hashlib.blake2b(table_record.NAME.encode(), digest_size=4).digest(), "big")
 
 _COLUMNS = sa.text("""
     SELECT a.attname, format_type(a.atttypid, a.atttypmod),
@@ -74,7 +71,7 @@ class Postgres(Database):
 
     def __init__(self, url: str, table: str, spark: SparkSession | None = None) -> None:
         self._url = sa.make_url(url)
-        self._schema, self._table = _parsed(table)
+        self._schema, self._table = table_names.in_postgres(table)
         self._spark = spark
         self._claim = ""
         self._engine: Engine | None = None
@@ -144,7 +141,7 @@ class Postgres(Database):
     def make_key(self, tx: Connection, table: sa.Table, key: Sequence[str]) -> None:
         """Have an index over the key for which a null equals a null: every upsert finds its rows by it."""
         if not self._has_key(tx, key):
-            name, columns = quoted(f"holdfast_key_{_digest(self._table)}"), ", ".join(map(quoted, key))
+            name, columns = quoted(f"{KEY_INDEX_PREFIX}{_digest(self._table)}"), ", ".join(map(quoted, key))
             tx.exec_driver_sql(
                 f"CREATE UNIQUE INDEX {name} ON {self.room().table} ({columns}) NULLS NOT DISTINCT"
             )
@@ -245,23 +242,6 @@ class Postgres(Database):
 
 def _application(claim: str) -> str:
     return f"holdfast:{claim}"
-
-
-def _parsed(name: str) -> tuple[str | None, str]:
-    found = _NAME.fullmatch(name)
-    if not found:
-        raise PlanError(
-            f"{name!r} names no table",
-            operation="plan",
-            hint='Write "table" or "schema.table", and a part that has a dot in it in double quotes.',
-        )
-    schema, table = (part and _unquoted(part) for part in found.groups())
-    return schema, str(table)
-
-
-def _unquoted(part: str) -> str:
-    is_quoted = len(part) > 2 and part.startswith('"') and part.endswith('"')
-    return part[1:-1].replace('""', '"') if is_quoted else part
 
 
 def _digest(name: str) -> str:

@@ -16,11 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from holdfast.core.errors import SinkError
+from holdfast.core.reserved import STAGING
 from holdfast.sinks import postgres_types, reading
 from holdfast.sinks.database import Column, Epoch, ingest
 from holdfast.sinks.postgres_engine import Session, quoted
-
-STAGING = "holdfast_staging"
 
 # The rows of a segment are counted from its own number, so shifted.
 _SEGMENT_SHIFT_BITS = 40

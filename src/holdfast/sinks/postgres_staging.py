@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from sqlalchemy.engine import Connection
 
 from holdfast.core import limits
+from holdfast.core.reserved import STAGING
 from holdfast.sinks import postgres_types
 from holdfast.sinks.database import Column, Epoch, Staged
 from holdfast.sinks.postgres_copy import (
-    STAGING,
     Cast,
     Room,
     cast_of,

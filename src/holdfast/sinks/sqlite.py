@@ -27,13 +27,13 @@ from sqlalchemy.engine import Connection, Engine
 
 from holdfast.core import limits
 from holdfast.core.errors import SinkError, StorageError
+from holdfast.core.reserved import KEY_INDEX_PREFIX, STAGING
 from holdfast.sinks import reading
 from holdfast.sinks.database import Column, Database, Epoch, Staged, ingest
 from holdfast.sinks.sqlite_types import NAN, Stored, affinity, stored
 from holdfast.storage import atomic
 
 _STAGED = "staged"
-_STAGING = "holdfast_staging"  # the name under which the staging file is attached
 
 _HINTS = {
     "disk is full": "The disk is full: free some space, then start again.",
@@ -92,7 +92,7 @@ class Sqlite(Database):
         with self._engine.connect().execution_options(holdfast_write=True) as connection:
             if staging:
                 connection.connection.cursor().execute(
-                    f"ATTACH ? AS {_STAGING}", (f"{staging.as_uri()}?mode=ro",)
+                    f"ATTACH ? AS {STAGING}", (f"{staging.as_uri()}?mode=ro",)
                 )
             with connection.begin():
                 yield connection
@@ -145,7 +145,7 @@ class Sqlite(Database):
         It is unique, but SQL takes nulls in it for different. That those are unique too is up to the upsert.
         """
         if not self._has_key(tx, table.name, key):
-            name = f"holdfast_key_{_digest(table.name)}"
+            name = f"{KEY_INDEX_PREFIX}{_digest(table.name)}"
             columns = [table.c[column] for column in key]
             sa.Index(name, *columns, unique=True).create(tx)
 
@@ -187,7 +187,8 @@ class Sqlite(Database):
     def _stage(self, path: Path, epoch: Epoch) -> None:
         """Bulk-load rows into a staging file; with a key, of rows with one key only the last stays."""
         columns = _staging_columns(epoch.schema)
-        os.makedirs(path.parent, exist_ok=True)
+        # The database may be for fewer eyes than its directory.
+        os.makedirs(path.parent, mode=0o700, exist_ok=True)
         path.unlink(missing_ok=True)
         with adbc.connect(str(path), autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("PRAGMA journal_mode = OFF")
@@ -252,7 +253,7 @@ class _StagedFile(Staged):
         """Rows are matched by `IS`, for which a null equals a null, and which uses the index over the key."""
         table, key = self.epoch.table, self.epoch.key
         columns = _staging_columns(self.epoch.schema)
-        staged = sa.table(_STAGED, *(sa.column(column.name) for column in columns), schema=_STAGING)
+        staged = sa.table(_STAGED, *(sa.column(column.name) for column in columns), schema=STAGING)
         pairs = list(zip(table.c, staged.c, strict=True))
         rows = sa.select(*staged.c)
         if key is None:

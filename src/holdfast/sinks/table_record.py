@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from holdfast.core.errors import FencedError, SinkError
+from holdfast.core.reserved import RECORD_TABLE
 from holdfast.sinks.contract import SinkRecord, other_flow
 
-NAME = "holdfast_sinks"
+NAME = RECORD_TABLE
 
 sinks = sa.Table(
     NAME,

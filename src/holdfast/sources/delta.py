@@ -27,7 +27,8 @@ from pyspark.sql import types as t
 from holdfast.core.errors import HoldfastError, InputError
 from holdfast.core.extras import package_of
 from holdfast.core.json import Json
-from holdfast.flow.lake import DeltaSource, without_secrets
+from holdfast.core.secrets import without_secrets
+from holdfast.flow.lake import DeltaSource
 from holdfast.ledger.inputs import Item
 from holdfast.sources import delta_table
 from holdfast.sources.contract import Limits, Source, Taken

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
+from holdfast.spark.launch import start_jvm
 from holdfast.spark.quiet import LOG_LEVEL, quietly
 
 # Static settings: only a session that Holdfast makes itself can have them.
@@ -57,7 +60,8 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
     """Start a session of our own, or connect to a server for `sc://` masters."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     _leave_errors_to_us()
-    builder = SparkSession.builder.appName(f"holdfast-{name}")
+    title = f"holdfast-{name}"
+    builder = SparkSession.builder.appName(title)
     if master.startswith("sc://"):
         for key, value in conf.items():
             builder = builder.config(key, value)
@@ -73,11 +77,25 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         # Spark starts Python in the current directory; what lies there must not take the place of Python's modules.
         settings.setdefault(f"spark.executorEnv.{SAFELY_VARIABLE}", "1")
         settings.setdefault("spark.executorEnv.PYTHONPATH", for_tasks())
-    settings.setdefault("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "holdfast-warehouse"))
+    settings.setdefault("spark.sql.warehouse.dir", _warehouse())
     for key, value in settings.items():
         builder = builder.config(key, value)
     with quietly(conf):
+        start_jvm({"spark.app.name": title, "spark.master": master, **settings})
         return builder.getOrCreate()
+
+
+@cache
+def _warehouse() -> str:
+    """Where Spark puts tables that a flow's own code makes; a name in a shared directory that others know, they could take first."""
+    directory = Path(tempfile.mkdtemp(prefix="holdfast-warehouse-"))
+    atexit.register(_remove_if_empty, directory)
+    return str(directory)
+
+
+def _remove_if_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _leave_errors_to_us() -> None:

@@ -19,6 +19,7 @@ from holdfast.core.json import Json
 from holdfast.ledger import files, schema, snapshots
 from holdfast.ledger.epochs import StageRow, manifest_of, own_row, plan_of
 from holdfast.ledger.ledger import Ledger
+from holdfast.storage import workdir
 from holdfast.storage.atomic import copy_whole, fsync_dir, fsync_file
 from holdfast.storage.checksums import fault
 
@@ -113,7 +114,8 @@ def make_durable(root: Path, paths: Iterable[str]) -> None:
 
 
 def _mirror(root: Path, mirror: Path, paths: Sequence[str]) -> None:
-    """Copy files that are not there yet, and see to it that they stay."""
+    """Copy files that are not there yet, and see to it that they stay; a mirror is for nobody else's eyes either."""
+    mirror.mkdir(mode=workdir.MODE, parents=True, exist_ok=True)
     for path in paths:
         if not (mirror / path).exists():
             (mirror / path).parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,6 @@ import pickle
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.crashpoints import NO_ORDERS, Orders
 from holdfast.core.errors import FlowError, HoldfastError
 from holdfast.core.json import Json
+from holdfast.core.secrets import without_secrets
 from holdfast.flow.flow_plan import FlowPlan
-from holdfast.runtime.failure import facts_of
+from holdfast.runtime.failure import facts_of, whole
 from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.storage.atomic import fsync_dir
 from holdfast.verify.home import Home
@@ -174,7 +174,7 @@ def _perform(act: Callable[[], object], log: Path, result: Path) -> None:
         die_with_the_parent()
         value, status = act(), 0
     except BaseException as caught:
-        traceback.print_exc()
+        print(without_secrets(whole(caught)), file=sys.stderr)
         error = facts_of(caught)
     try:
         result.write_bytes(pickle.dumps((value, error)))

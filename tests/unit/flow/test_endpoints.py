@@ -31,10 +31,46 @@ def test_a_url_must_name_a_database_that_is_known(url: str, why: str) -> None:
         hf.table(url, "t")
 
 
-@pytest.mark.parametrize("name", ["", "a\0b", "holdfast_sinks", "Holdfast_Sinks"])
-def test_a_table_needs_a_name_of_its_own(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_a_table_needs_a_name(name: str) -> None:
     with pytest.raises(hf.PlanError, match="cannot name a table"):
         hf.table("sqlite:///out.db", name)
+
+
+POSTGRES = "postgresql://me@host/db"
+
+
+@pytest.mark.parametrize("url", ["sqlite:///out.db", POSTGRES])
+@pytest.mark.parametrize(
+    "name", ["holdfast_sinks", "Holdfast_Sinks", "holdfast_staging", "holdfast_key_0123"]
+)
+def test_a_table_of_holdfasts_own_is_no_sink(url: str, name: str) -> None:
+    with pytest.raises(hf.PlanError, match="is Holdfast's own.*another name"):
+        hf.table(url, name)
+
+
+@pytest.mark.parametrize("name", ["public.holdfast_sinks", 'public."holdfast_sinks"', '"holdfast_sinks"'])
+def test_nor_is_it_under_its_name_in_full(name: str) -> None:
+    with pytest.raises(hf.PlanError, match="is Holdfast's own"):
+        hf.table(POSTGRES, name)
+
+
+@pytest.mark.parametrize("schema", ["holdfast_staging", "holdfast_orders", '"holdfast_orders"'])
+def test_schemas_of_ledgers_and_staging_tables_are_no_place_for_a_sink(schema: str) -> None:
+    with pytest.raises(hf.PlanError, match="are Holdfast's own.*another schema"):
+        hf.table(POSTGRES, f"{schema}.totals")
+
+
+def test_names_that_only_resemble_ours_are_taken() -> None:
+    for name in ("holdfast", "holdfast_totals", "shop.holdfast_totals", '"holdfast_orders.totals"'):
+        assert hf.table(POSTGRES, name).table == name
+    # SQLite has no schemas: the dot is a part of the name.
+    assert hf.table("sqlite:///out.db", "holdfast_orders.totals").table == "holdfast_orders.totals"
+
+
+def test_the_topic_of_records_is_no_sink() -> None:
+    with pytest.raises(hf.PlanError, match="cannot hold rows and their records.*of the rows' own"):
+        hf.kafka_sink("host:9092", "holdfast-sinks", records="others")
 
 
 def test_a_key_is_one_or_several_different_columns() -> None:

@@ -201,3 +201,16 @@ def test_the_kinds_of_errors_say_whose_fault_it_is(home: Path) -> None:
     Path("file").write_text("")
     with pytest.raises(SinkError, match="file is not a directory"):
         flow.run("work")
+
+
+def test_no_ledger_is_a_sink_neither_the_flows_own_nor_a_copy(home: Path) -> None:
+    Path("in").mkdir()
+    for number, database in enumerate(("work/ledger.db", "copy.db")):
+        flow = hf.Flow("f")
+        flow.source("rows", hf.files("in/", schema="id string")).to(
+            hf.table(f"sqlite:///{database}", "events")
+        )
+        with pytest.raises(SinkError, match=f"cannot write to {database}: it is the ledger of a flow"):
+            flow.run("work", until_idle=True)
+        if number == 0:
+            Path("copy.db").write_bytes(Path("work/ledger.db").read_bytes())

@@ -9,6 +9,7 @@ import typer
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.json import Json
+from holdfast.core.secrets import without_secrets
 from holdfast.runtime.failure import facts_of, whole
 
 TOLD, MISTYPED, FAULT = 1, 2, 70
@@ -28,12 +29,13 @@ def show_tracebacks(wanted: bool) -> None:
 def tell(error: Exception, *, as_json: bool) -> int:
     """Say what went wrong, and with which status the process should end."""
     if isinstance(error, UsageError):
-        return _say({"kind": "UsageError", "message": error.format_message()}, MISTYPED, as_json)  # type: ignore[attr-defined]
+        message = error.format_message()  # type: ignore[attr-defined]
+        return _say({"kind": "UsageError", "message": without_secrets(message)}, MISTYPED, as_json)
     facts = facts_of(error)
     if not isinstance(error, HoldfastError):
         return _say(facts, FAULT, as_json)
     if _debug:
-        facts = {**facts, "traceback": whole(error)}
+        facts = {**facts, "traceback": without_secrets(whole(error))}
     foreseen = type(error).__name__ == facts["kind"]
     return _say(facts, TOLD if foreseen else FAULT, as_json)
 

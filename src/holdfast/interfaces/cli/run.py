@@ -11,6 +11,7 @@ from holdfast.core import limits
 from holdfast.core.duration import microseconds
 from holdfast.interfaces.cli.progress import view_for
 from holdfast.interfaces.cli.shared import FlowName, FlowWorkDir, console
+from holdfast.interfaces.cli.spark_settings import settings_of
 from holdfast.ledger.location import LEDGER_VARIABLE
 from holdfast.runtime.supervisor import SupervisorOptions, planned, supervise
 from holdfast.runtime.worker_spec import WorkerSpec
@@ -37,6 +38,13 @@ def run(
         typer.Option(
             metavar="KEY=VALUE",
             help="A Spark setting; may be repeated. Over Spark Connect, only settings of a session.",
+        ),
+    ] = None,
+    conf_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Spark settings that nobody else may see, KEY VALUE or KEY=VALUE a line; the file's mode is 0600.",
         ),
     ] = None,
     tasks: Annotated[
@@ -107,7 +115,7 @@ def run(
     """
     settings = {
         **({"spark.log.level": "WARN"} if verbose else {}),
-        **dict(_setting(text) for text in conf or []),
+        **settings_of(conf or [], conf_file),
     }
     plan = planned(flow, workers, work_dir)
     spec = WorkerSpec(
@@ -137,10 +145,3 @@ def _lease_ms(text: str) -> int:
     if found_ms < limits.LEASE_MS_MIN:
         raise typer.BadParameter(f"{text} is shorter than {limits.LEASE_MS_MIN} ms.", param_hint="--lease")
     return found_ms
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, sign, value = text.partition("=")
-    if not sign:
-        raise typer.BadParameter(f"{text} is not KEY=VALUE.", param_hint="--conf")
-    return key, value
