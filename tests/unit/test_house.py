@@ -47,6 +47,7 @@ DELETERS = {
     "ledger/sqlite.py": "the ledger, as the end of a reset",
     "sources/stream_log.py": "drafts, old claims and batches that all consumers are done with",
     "state/run.py": "a run whose writing failed, which nobody knows of yet",
+    "spark/session.py": "the place for tables of a flow's own code, made by the process itself, if it is empty",
     "sinks/sqlite.py": "staging files of its own",
     "sinks/clearing.py": "a target, when a person resets it",
     "interfaces/cli/state.py": "the draft of an export",
