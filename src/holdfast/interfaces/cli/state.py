@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,12 +23,15 @@ from holdfast.interfaces.cli.shared import (
     table,
     work_directory,
 )
-from holdfast.runtime.snapshot import Snapshot, look, snapshot_of
+
+# The state's code takes as long to import as all the rest, and no other command needs it.
+if TYPE_CHECKING:
+    from holdfast.runtime.snapshot import Snapshot
+
+    # What reads rows out of a snapshot: so many, of these columns.
+    Reader = Callable[[Snapshot, Sequence[str], int | None], Iterator[pa.Table]]
 
 ROWS_SHOWN = 100
-
-# What reads rows out of a snapshot: so many, of these columns.
-Reader = Callable[[Snapshot, Sequence[str], int | None], Iterator[pa.Table]]
 
 
 def state(
@@ -82,6 +85,8 @@ def state(
         _answer(root, stage, epoch, wanted, limit, as_json, output, _plain)
         return
     # What is wrong with the question is told before Spark takes its time to start.
+    from holdfast.runtime.snapshot import snapshot_of
+
     _names(snapshot_of(root, stage, epoch), wanted)
     from holdfast.runtime import state_query
 
@@ -107,6 +112,8 @@ def _answer(
     output: Path | None,
     reader: Reader,
 ) -> None:
+    from holdfast.runtime.snapshot import look
+
     if output is not None:
         snapshot, written = look(
             root, stage, epoch, lambda found: _write(output, found, wanted, limit, reader)
