@@ -143,6 +143,23 @@ def test_upstream_backup_keeps_the_input_of_open_windows_and_no_more(
     assert needed >= 3, "the input of windows that are closed should have been let go"
 
 
+def test_a_rebuild_finds_windows_that_were_open_before_the_stage_had_the_policy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two files of a window were read under another policy, which does not write down what its state depends on."""
+    policies = [(hf.no_sync(), 1), (hf.upstream_backup(), 2), (hf.upstream_backup(), 3)]
+    write_files(tmp_path / "in", [table(0)])
+    for policy, files in policies:
+        work = run(tmp_path, spark, policy, windows=True)
+        orphan(work)
+        write_files(tmp_path / "in", [table(files)], first=files)
+    run(tmp_path, spark, hf.upstream_backup(), windows=True)
+    fed = spark.createDataFrame(pa.concat_tables([table(number) for number in range(3)]))
+    expected = batch(spark, fed, ["k"], {"s": "sum(v)", "n": "count(1)"})
+    closed = last_per_key(spark, tmp_path / "out", ["k", "window_start"]).where("minute(window_start) = 0")
+    assert_same_rows(closed.select("k", "s", "n"), expected)
+
+
 def random_values(df: DataFrame) -> DataFrame:
     return df.selectExpr("k", "cast(rand() * 1000000 as long) as v", "ts")
 

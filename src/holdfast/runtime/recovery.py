@@ -28,6 +28,9 @@ from holdfast.spark.bind import BoundStage
 from holdfast.state.layer import LayerInfo
 from holdfast.storage.workdir import attempt_directory
 
+# The first epoch of a bucket that was open before its stage had a policy that notes it.
+UNNOTED = -1
+
 
 def recover(rt: Runtime) -> None:
     """Do for every orphaned stage of this worker what its policy asks for."""
@@ -52,6 +55,8 @@ def _recovered(rt: Runtime, stage: BoundStage) -> str:
     policy = stage.spec.policy
     if row.head < 0 and policy.resume is not Resume.SKIP:
         return "it had committed nothing"
+    if policy.resume is Resume.REBUILD and _depends_on_what_is_not_noted(rt, stage, row):
+        return "it goes on with the files of its predecessor: part of the state is older than the policy"
     if policy.files is Files.WORKER and policy.resume is not Resume.SKIP:
         _lose_state(rt, row)
     match policy.resume:
@@ -63,6 +68,13 @@ def _recovered(rt: Runtime, stage: BoundStage) -> str:
             return "what the standby's directory lacks is replayed"
         case _:
             return "it goes on with the files of its predecessor"
+
+
+def _depends_on_what_is_not_noted(rt: Runtime, stage: BoundStage, row: StageRow) -> bool:
+    """Whether some of the state is from epochs under another policy, so that nobody knows from where to make it again."""
+    with rt.ledger.read() as tx:
+        depends = (epochs.manifest_of(tx, row, row.head) or {}).get("depends", [[0, UNNOTED]])
+    return stage.operator is not None and any(at == UNNOTED for _, at in depends)
 
 
 def _lose_state(rt: Runtime, row: StageRow) -> None:

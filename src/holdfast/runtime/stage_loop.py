@@ -16,7 +16,7 @@ from holdfast.core import crashpoints, limits
 from holdfast.core.errors import CodeError, FencedError, HoldfastError
 from holdfast.core.json import Json
 from holdfast.flow.policies import Persist, Resume, Standby
-from holdfast.ledger import epochs, replicas
+from holdfast.ledger import epochs, files, replicas
 from holdfast.ledger.epochs import Commit, StageRow
 from holdfast.protocols.epoch_plan import EpochPlan
 from holdfast.runtime.context import Runtime
@@ -27,7 +27,7 @@ from holdfast.runtime.passing import pass_over
 from holdfast.runtime.pinning import base_state
 from holdfast.runtime.planning import PassOver, frontier_of_inputs, is_timed, next_step
 from holdfast.runtime.progress import EpochSample
-from holdfast.runtime.recovery import open_buckets, skip_over
+from holdfast.runtime.recovery import UNNOTED, open_buckets, skip_over
 from holdfast.runtime.repair import repair
 from holdfast.runtime.substreams import substreams_of
 from holdfast.runtime.tables import TableVersions
@@ -175,7 +175,7 @@ class StageLoop:
             "layer_bytes": layer["bytes"] if layer else 0,
             "attempts": attempts,
             **event_time_of(self._stage, plan, outcome, before, inputs_frontier_us),
-            **self._depends(before, epoch, plan, outcome),
+            **self._depends(before, row, plan, outcome),
             **rt.ticks.noted(plan.ranges, plan.now_ms, before),
             **labels,
         }
@@ -194,14 +194,23 @@ class StageLoop:
         )
         rt.progress.epoch_done(name, sample, state_rows, manifest["totals"])
 
-    def _depends(self, before: Json, epoch: int, plan: EpochPlan, outcome: Outcome) -> Json:
+    def _depends(self, before: Json, row: StageRow, plan: EpochPlan, outcome: Outcome) -> Json:
         """What a state that can be lost would have to be made from again."""
         operator = self._stage.operator
         if self._policy.resume is not Resume.REBUILD or operator is None:
             return {}
         buckets = [bucket for run in outcome.runs for bucket, _ in run["buckets"]]
         floor = operator.timing.floor(plan.watermark_us) if operator.timing else None
-        return {"depends": open_buckets(before.get("depends", []), epoch, buckets, floor)}
+        begun = before["depends"] if "depends" in before else self._begun_unnoted(row)
+        return {"depends": open_buckets(begun, row.head + 1, buckets, floor)}
+
+    def _begun_unnoted(self, row: StageRow) -> list[list[int]]:
+        """Buckets that were open before the stage had this policy: since when, nobody has noted."""
+        with self._rt.ledger.read() as tx:
+            layers = files.live_layers(tx, row)
+        return [
+            [bucket, UNNOTED] for bucket in sorted({bucket for layer in layers for bucket in layer.buckets})
+        ]
 
     def _raced(self, commit: Commit) -> bool:
         """Commit; whether this member was the first. A member that stays when another goes tries once more."""
