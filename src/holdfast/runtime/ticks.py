@@ -17,7 +17,7 @@ from holdfast.flow.flow_plan import StageSpec
 from holdfast.flow.prefixes import Input
 from holdfast.ledger import inputs as ledger_inputs
 from holdfast.ledger.epochs import StageRow, manifest_of
-from holdfast.protocols.trigger import due_ms, is_due
+from holdfast.protocols.trigger import is_due
 
 
 class Ticks:
@@ -26,7 +26,7 @@ class Ticks:
     def __init__(self, every_us: int | None) -> None:
         self._every_us = every_us
         self._at_once = False
-        self._due_ms: dict[str, int] = {}  # by stage that has rows to take, and waits
+        self._waiting: dict[str, int | None] = {}  # when a stage that has rows to take, and waits, last took some
 
     def take_at_once(self) -> bool:
         """Hold nothing back from here on; whether anything could have been held back before."""
@@ -41,14 +41,14 @@ class Ticks:
         last_ms = (manifest_of(tx, row, row.head) or {}).get("ticked_ms")
         waiting = [origin for origin in sources if _has_unread(tx, stage, origin)]
         if not waiting or is_due(last_ms, now_ms(), self._every_us):
-            self._due_ms.pop(stage.name, None)
+            self._waiting.pop(stage.name, None)
             return frozenset()
-        self._due_ms[stage.name] = due_ms(last_ms, self._every_us)
+        self._waiting[stage.name] = last_ms
         return frozenset(waiting)
 
     def has_come(self, stage: str) -> bool:
         """Whether a stage that waited for the clock need not wait any longer."""
-        return stage in self._due_ms and now_ms() >= self._due_ms[stage]
+        return stage in self._waiting and is_due(self._waiting[stage], now_ms(), self._every_us)
 
     def noted(self, ranges: Mapping[str, tuple[int, int]], planned_ms: int, before: Json) -> Json:
         """What a manifest says of it, after that of the epoch before; nothing in a flow without a trigger."""
