@@ -26,7 +26,7 @@ class Ticks:
     def __init__(self, every_us: int | None) -> None:
         self._every_us = every_us
         self._at_once = False
-        self._waiting: dict[str, int | None] = {}  # when a stage that has rows to take, and waits, last took some
+        self._waiting: dict[str, int | None] = {}  # by stage that is held back: its last batch
 
     def take_at_once(self) -> bool:
         """Hold nothing back from here on; whether anything could have been held back before."""
