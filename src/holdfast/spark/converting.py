@@ -14,6 +14,7 @@ from pyspark.sql import types as t
 from holdfast.core import limits
 from holdfast.spark.casting import as_declared, unreadable
 from holdfast.spark.task import told_across
+from holdfast.storage.atomic import refuse_exhaustion
 
 
 def converted_files(
@@ -47,4 +48,5 @@ class _Reading:
                         max_chunksize=limits.CONVERTED_ROWS_MAX
                     )
         except (OSError, pa.ArrowException) as error:
+            refuse_exhaustion(error, "read", path)
             raise unreadable(path, error) from error

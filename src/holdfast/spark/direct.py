@@ -23,6 +23,7 @@ from holdfast.spark.operators.event_time import INPUT
 from holdfast.state.canonical import in_slots
 from holdfast.state.run import LostFileError
 from holdfast.state.schema import single
+from holdfast.storage.atomic import refuse_exhaustion
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def _row_groups(file: DirectFile, columns: Sequence[str]) -> Iterator[pa.Table]:
                 rows = opened.read_row_group(number, list(columns), use_threads=False)
                 yield as_declared(rows, file.declared) if file.declared else rows
     except (OSError, pa.ArrowException) as error:
+        refuse_exhaustion(error, "read", file.path)
         if file.segment:
             raise LostFileError(file.segment, str(error)) from error
         raise unreadable(file.path, error) from error

@@ -39,6 +39,7 @@ from holdfast.state.blocks import Blocks, CheckedColumn, body_of, check_rows, ch
 from holdfast.state.canonical import Bools, Ints, group_starts
 from holdfast.state.schema import BUCKET, HASH, LIVE, StateSchema, single
 from holdfast.storage import checksums
+from holdfast.storage.atomic import refuse_exhaustion
 from holdfast.storage.checksums import Identity, Table
 
 _KEYS = b"holdfast.keys"
@@ -297,6 +298,7 @@ def _map(name: str, info: RunInfo) -> Run:
     except FileNotFoundError as error:
         raise LostFileError(info.path, "is missing") from error
     except (OSError, pa.ArrowException, KeyError, IndexError, TypeError, ValueError) as error:
+        refuse_exhaustion(error, "open run", info.path)
         raise LostFileError(info.path, f"cannot be read ({error})") from error
 
 

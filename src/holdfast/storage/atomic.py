@@ -35,7 +35,12 @@ _HINTS = {
     errno.ENOENT: "Something outside Holdfast removed it, or a part of its path.",
     errno.EIO: "The device reports errors: look at the kernel's log.",
     errno.EMFILE: "Too many files are open: raise the limit (ulimit -n).",
+    errno.ENFILE: "Too many files are open on this machine: raise the kernel's limit (fs.file-max).",
+    errno.ENOMEM: "Memory is used up, or the number of maps is: give the process more, or less to do at once.",
 }
+
+# What a process or a machine has too little of for a moment: no file is lost by it.
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -51,6 +56,15 @@ def hint_for(error: Exception) -> str | None:
     if isinstance(error, StorageError):
         return error.hint
     return _HINTS.get(error.errno or 0) if isinstance(error, OSError) else None
+
+
+def refuse_exhaustion(error: Exception, operation: str, path: str | Path) -> None:
+    """Raise if what went wrong says nothing about the file: the process, or the machine, has run out of something."""
+    if isinstance(error, OSError) and error.errno in _EXHAUSTED:
+        reason = os.strerror(error.errno or 0)
+        raise StorageError(
+            f"{path}: {reason}", operation=operation, heals=True, hint=hint_for(error)
+        ) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import zlib
@@ -31,12 +30,11 @@ from xxhash import xxh3_64_intdigest
 
 from holdfast.core import limits
 from holdfast.core.json import Json
+from holdfast.storage.atomic import refuse_exhaustion
 
 _HEADER = struct.Struct("<QQQ")
 _XXH3 = b"XXH3-64\n"  # begins a table of such checksums; one of CRC-32 begins with its header
 OTHER_TABLE = "has another checksum in its table of checksums"
-
-_NOT_THE_FILES_FAULT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 # Inode, length, modification and change: what a write changes.
 Identity = tuple[int, int, int, int]
@@ -97,8 +95,7 @@ def fault(root: Path, file: Json, *, deep: bool) -> str | None:
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
-        if error.errno in _NOT_THE_FILES_FAULT:
-            raise
+        refuse_exhaustion(error, "check", path)
         return f"cannot be read ({error.strerror or error})"
 
 
