@@ -198,7 +198,10 @@ class Cluster:
 
     def topics(self) -> list[str]:
         """The names of all topics."""
-        return list(self._admin.list_topics(timeout=_answer_s()).topics)
+        try:
+            return list(self._admin.list_topics(timeout=_answer_s()).topics)
+        except client().KafkaException as error:
+            raise explained(error.args[0], self._heard) from error
 
     def patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask until there is an answer; an outage is raised once it has lasted too long."""

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import sqlalchemy as sa
 
-from holdfast.clients.kafka import Cluster, NoTopic
+from holdfast.clients.kafka import Cluster, NoTopic, Outage, Refusal
 from holdfast.core.errors import FlowError
 from holdfast.flow.endpoints import SinkDescription
 from holdfast.flow.flow_plan import FlowPlan, SinkSpec
@@ -162,20 +162,36 @@ class _Topic:
 
     def make(self, name: str) -> None:
         """With as many partitions as the flow's own has, if that is there."""
-        cluster = self._cluster
-        try:
-            _, partitions = cluster.patiently(lambda: cluster.described(self._description.topic))
-        except NoTopic:
-            partitions = [0]
-        cluster.make_topic(name, len(partitions), {})
+        with self._asked() as cluster:
+            try:
+                _, partitions = cluster.patiently(lambda: cluster.described(self._description.topic))
+            except NoTopic:
+                partitions = [0]
+            cluster.make_topic(name, len(partitions), {})
 
     def copy(self, name: str, new: str) -> None:
         """All messages, and the record."""
         self.make(new)
-        copy_target(self._description, name, new)
+        with self._asked():
+            copy_target(self._description, name, new)
 
     def drop(self, name: str) -> None:
-        self._cluster.drop_topic(name)
+        with self._asked() as cluster:
+            cluster.patiently(lambda: cluster.drop_topic(name))
 
     def names(self, prefix: str) -> list[str]:
-        return [name for name in self._cluster.topics() if name.startswith(prefix)]
+        with self._asked() as cluster:
+            return [name for name in cluster.patiently(cluster.topics) if name.startswith(prefix)]
+
+    @contextmanager
+    def _asked(self) -> Iterator[Cluster]:
+        try:
+            yield self._cluster
+        except (Outage, Refusal) as error:
+            raise FlowError(
+                f"topics of runs cannot be made, copied or dropped at {self._description.servers}: {error}",
+                operation="verify",
+                heals=isinstance(error, Outage),
+                hint="verify gives every run topics of its own: the brokers must be there, and let the flow's user make and delete"
+                " topics. With --restart, the command must wait until they answer again, at the same address.",
+            ) from error
