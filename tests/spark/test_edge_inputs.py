@@ -1,10 +1,14 @@
-"""Inputs and places at the edge of what people have: one key, deep nesting, thousands of files, moved directories."""
+"""Inputs and places at the edge of what people have: one key, deep nesting, thousands of files, moved directories, full disks."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -127,3 +131,75 @@ def test_a_target_on_another_file_system_gets_the_same_rows(
         check(spark, tmp_path, elsewhere / "out")
     finally:
         shutil.rmtree(elsewhere)
+
+
+@contextmanager
+def mounted(place: Path, *options: str) -> Iterator[Path]:
+    """A file system for a test, as only a user who may mount one can have it."""
+    place.mkdir(exist_ok=True)
+    done = subprocess.run(["mount", *options, str(place)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"a file system cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(ballast: Path) -> None:
+    """Leave not a block of the file system free."""
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert shutil.disk_usage(ballast.parent).free == 0
+
+
+def test_a_disk_that_is_full_under_the_ledger_stops_the_flow_until_there_is_space(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The disk is full before the run begins: the first that cannot be written is the ledger's write-ahead log."""
+    write_files(tmp_path / "in", [numbered(0, 50)])
+    flow = counted(tmp_path, tmp_path / "out")
+    with mounted(tmp_path / "small", "-t", "tmpfs", "-o", "size=8m", "tmpfs") as small:
+        run(flow, spark, small / "work")
+        write_files(tmp_path / "in", [numbered(50, 50)], first=1)
+        fill(small / "ballast")
+        with pytest.raises(hf.LedgerError, match="The disk is full"):
+            run(flow, spark, small / "work")
+        (small / "ballast").unlink()
+        run(flow, spark, small / "work")
+        check(spark, tmp_path, tmp_path / "out")
+
+
+def test_a_target_that_may_only_be_read_is_named_and_gets_its_rows_later(
+    spark: SparkSession, tmp_path: Path, work: Path
+) -> None:
+    write_files(tmp_path / "in", [numbered(0, 50)])
+    target = tmp_path / "target"
+    flow = counted(tmp_path, target / "out")
+    with mounted(target, "-t", "tmpfs", "-o", "size=8m", "tmpfs"):
+        run(flow, spark, work)
+        write_files(tmp_path / "in", [numbered(50, 50)], first=1)
+        subprocess.run(["mount", "-o", "remount,ro", str(target)], check=True)
+        with pytest.raises(hf.HoldfastError, match="may not be written to") as told:
+            run(flow, spark, work)
+        assert str(target) in str(told.value)
+        subprocess.run(["mount", "-o", "remount,rw", str(target)], check=True)
+        run(flow, spark, work)
+        check(spark, tmp_path, target / "out")
+
+
+def test_a_clock_that_is_set_back_changes_no_row(
+    spark: SparkSession, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day between two runs, and an hour while one is under way."""
+    write_files(tmp_path / "in", [numbered(0, 50), numbered(50, 50)])
+    flow = counted(tmp_path, tmp_path / "out", max_files_per_epoch=1)
+    run(flow, spark, work)
+    now_ns, calls = time.time_ns, iter(range(1_000_000))
+    back_ns = [86_400 * 10**9, 90_000 * 10**9]
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() - back_ns[next(calls) > 20])
+    write_files(tmp_path / "in", [numbered(n, 50) for n in (100, 150, 200)], first=2)
+    report = run(flow, spark, work)
+    assert report.stages["counted"].epochs == 3
+    check(spark, tmp_path, tmp_path / "out")

@@ -179,6 +179,9 @@ LEDGER_IDLE_MS_MAX = 5_000
 # No question to a ledger in PostgreSQL takes so long, its wait for the lock included.
 LEDGER_STATEMENT_MS_MAX = 30_000
 
+# A disk with less free space than this is full for a ledger in a file: its log grows by pages of 4 KiB, and a few at once.
+LEDGER_FREE_BYTES_MIN = 65_536
+
 # How long a connection to a ledger's server may take, and the pause before the next try.
 LEDGER_CONNECT_MS_MAX = 5_000
 LEDGER_RETRY_MS = 100

@@ -6,6 +6,7 @@ whoever waits for it ends it, if it is one of the flow's (`ledger/sqlite_lock.py
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -138,7 +139,9 @@ class Sqlite:
         return "locked" in str(error.orig or error)
 
     def hint(self, error: DBAPIError) -> str:
-        """What is wrong is the file."""
+        """What is wrong is the disk, or the file."""
+        if shutil.disk_usage(self._file.parent).free < limits.LEDGER_FREE_BYTES_MIN:
+            return "The disk is full: free some space, then start again. Nothing that was committed is lost."
         return "Check the disk and the file, or bring the ledger back from a backup."
 
     def free(self, gone: Process) -> None:
