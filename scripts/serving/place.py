@@ -26,6 +26,7 @@ HOME = CHECKOUT / ".services"
 
 # Below the ports that the kernel hands to outgoing connections: one of those could hold ours at a restart.
 PORTS = range(20000, 30000)
+FREE_S_MAX = 10
 LOCK_WAIT_S_MAX = 600  # another start may be installing packages
 INSTALL_S_MAX = 300  # a registry that hangs counts as one that is not there
 
@@ -66,10 +67,18 @@ def is_free(port: int) -> bool:
 
 
 def port(file: Path) -> int:
-    """The port remembered in the file; a new one at first, or if something else has taken it since."""
+    """The port remembered in the file; a new one at first, or if something else has taken it since.
+
+    A server that was killed counts as ended before the last of its threads has: until then it holds its port.
+    """
     remembered = read(file)
-    if remembered and is_free(int(remembered)):
-        return int(remembered)
+    deadline = time.monotonic() + FREE_S_MAX
+    while remembered:
+        if is_free(int(remembered)):
+            return int(remembered)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
     chosen = next(number for number in random.sample(PORTS, len(PORTS)) if is_free(number))
     write(file, str(chosen))
     return chosen
