@@ -1,9 +1,13 @@
-"""A Kafka broker that is its own controller (KRaft): loopback only, jars from Maven, data kept over restarts."""
+"""A Kafka broker that is its own controller (KRaft): loopback only, jars from Maven, data kept over restarts.
+
+It has two doors: one for everybody, and one that asks for a password (`secured`, beside `address`).
+"""
 
 from __future__ import annotations
 
 import base64
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -21,6 +25,8 @@ FORMAT_S_MAX = 120
 ANSWER_S_MAX = 5
 # Compiled lightly and collected serially, it starts sooner and leaves the second core to the tests.
 JVM = ["-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true"]
+ACCOUNT = "holdfast"
+LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SESSION_MS = 3000  # of 9000: a broker that was killed is not let in again before its old session is over
 INTERNAL_PARTITIONS = 5  # of 50: it is these that a first group or transaction waits for
 
@@ -28,9 +34,11 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=BROKER://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=BROKER://127.0.0.1:{port}
-listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=BROKER://127.0.0.1:{port},SECURED://127.0.0.1:{secured},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=BROKER://127.0.0.1:{port},SECURED://127.0.0.1:{secured}
+listener.security.protocol.map=BROKER:PLAINTEXT,SECURED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.name.secured.sasl.enabled.mechanisms=PLAIN
+listener.name.secured.plain.sasl.jaas.config={login} required user_{account}="{password}";
 inter.broker.listener.name=BROKER
 controller.listener.names=CONTROLLER
 log.dirs={data}
@@ -66,11 +74,21 @@ class Kafka(Service):
         return [*java, "kafka.Kafka", str(properties)]
 
     def properties(self, port: int) -> str:
-        controller = place.port(self.home / "controller-port")
+        controller, secured = (place.port(self.home / f"{name}-port") for name in ("controller", "secured"))
+        place.write(self.home / "secured", f"{ACCOUNT}:{self.password}@127.0.0.1:{secured}")
         return PROPERTIES.format(
-            port=port, controller=controller, data=self.home / "data",
+            port=port, secured=secured, controller=controller, data=self.home / "data",
+            login=LOGIN, account=ACCOUNT, password=self.password,
             session_ms=SESSION_MS, internal=INTERNAL_PARTITIONS,
         )  # fmt: skip
+
+    @property
+    def password(self) -> str:
+        """Of the door that asks for one; chosen once."""
+        file = self.home / "password"
+        if place.read(file) is None:
+            place.write(file, secrets.token_hex(16))
+        return place.read(file) or ""
 
     def make_data(self, java: list[str], properties: Path) -> None:
         """Format the data directory. `made` is written last: without it, this begins anew."""

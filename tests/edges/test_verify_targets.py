@@ -9,12 +9,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from planted import files_with
 from servers import OwnServers
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -57,10 +59,14 @@ def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
     done = subprocess.run(
         [HOLDFAST, "verify", flow, "--faults", "kill,zombie,target", "--points", ",".join(POINTS),
          "--restart", own_servers.restart_command("postgres", "kafka"),
-         "--json", tmp_path / "report.json", "--epochs", "4"],
+         "--json", tmp_path / "report.json", "--html", tmp_path / "report.html",
+         "--junit", tmp_path / "report.xml", "--epochs", "4"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+    password = str(urlsplit(postgres).password)
+    assert password not in done.stdout + done.stderr
+    assert files_with([password], tmp_path, but=[flow]) == []
     report = json.loads((tmp_path / "report.json").read_text())
     ran = [run for run in report["outcomes"] if run["reached"]]
     assert {run["observed"] for run in ran} == {"precise"}

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from batch import write_files
-from holdfast.core.errors import LedgerError
-from holdfast.ledger.process import Process
-from holdfast.ledger.roster import roster
 from holdfast.runtime.evidence import kin
+from planted import argument_lists, files_with, shown, workers
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 PLANTED = "x9planted"  # every secret begins so
@@ -73,32 +69,6 @@ def holdfast(home: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def argument_lists(but: int) -> dict[int, bytes]:
-    """Of all processes of this machine, except for one."""
-    found = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and int(entry.name) != but:
-            try:
-                found[int(entry.name)] = Path(entry.path, "cmdline").read_bytes()
-            except OSError:
-                continue
-    return found
-
-
-def leaks(arguments: dict[int, bytes]) -> list[bytes]:
-    return [words for words in arguments.values() if PLANTED.encode() in words]
-
-
-def workers(home: Path) -> Iterator[tuple[str, Process]]:
-    try:
-        found = roster(home / "work")["groups"]["main"]["workers"]
-    except (LedgerError, KeyError):
-        return
-    for worker in found:
-        if worker["process"]:
-            yield worker["worker"], Process(**worker["process"])
-
-
 @pytest.mark.timeout(400)
 def test_no_secret_of_a_run_is_left_or_shown_anywhere(home: Path) -> None:
     command = ["run", "flow.py", "--work-dir", "work", "--master", "local[2]", "--verbose", "--json"]
@@ -119,9 +89,9 @@ def test_no_secret_of_a_run_is_left_or_shown_anywhere(home: Path) -> None:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             seen |= (listed := argument_lists(but=process.pid))
-            assert not leaks(listed)
+            assert not shown([PLANTED], listed.values())
             time.sleep(0.05)
-        ((name, worker),) = workers(home)
+        ((name, worker),) = workers(home / "work")
         of_the_worker = [seen[pid] for pid in kin(worker, name) if pid in seen]
         assert any(
             b"holdfast.runtime.process\0sums\0main\0" + name.encode() in words for words in of_the_worker
@@ -137,14 +107,12 @@ def test_no_secret_of_a_run_is_left_or_shown_anywhere(home: Path) -> None:
         if process.poll() is None:
             process.kill()
             process.communicate()
-            for _, worker in workers(home):
+            for _, worker in workers(home / "work"):
                 worker.end()
     assert PLANTED not in told
-    mine = {home / "secrets.conf"}
-    left = [path for path in home.rglob("*") if path.is_file() and path not in mine]
-    assert home / "work" / "ledger.db" in left
-    assert home / "work" / "logs" / f"{name}.log" in left
-    assert [path for path in left if PLANTED.encode() in path.read_bytes()] == []
+    assert (home / "work" / "ledger.db").is_file()
+    assert (home / "work" / "logs" / f"{name}.log").is_file()
+    assert files_with([PLANTED], home, but=[home / "secrets.conf"]) == []
     check_modes(home)
 
 
