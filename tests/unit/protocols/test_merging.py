@@ -51,3 +51,32 @@ def test_what_is_chosen_is_consecutive() -> None:
 def test_empty_epochs_are_merged_too() -> None:
     layers = [LayerSize(0, 99, 10_000), *(LayerSize(e, e, 0) for e in range(100, 108))]
     assert choose_merge(layers) == (100, 99 + limits.MERGE_FANOUT)
+
+
+def layers_of(epochs: list[int], rows: int = 10, bottom: int = 10_000) -> list[LayerSize]:
+    """A bottom of one epoch, and above it layers of so many epochs each."""
+    found = [LayerSize(0, 0, bottom)]
+    for number in epochs:
+        first = found[-1].last + 1
+        found.append(LayerSize(first, first + number - 1, rows))
+    return found
+
+
+def test_the_bottom_is_rewritten_as_soon_as_enough_layers_above_it_have_its_share_of_rows() -> None:
+    rows = round(100 * limits.MERGE_BOTTOM_SHARE / limits.MERGE_FANOUT)
+    just = layers_of([1] * limits.MERGE_FANOUT, rows, bottom=100)
+    assert choose_merge(just) == (0, limits.MERGE_FANOUT)
+    less = layers_of([1] * limits.MERGE_FANOUT, rows, bottom=101)
+    assert choose_merge(less) == (1, limits.MERGE_FANOUT), (
+        "the layers above it are enough for their own level"
+    )
+    assert choose_merge(layers_of([1] * (limits.MERGE_FANOUT - 1), 1_000, bottom=100)) is None
+
+
+def test_layers_are_merged_as_soon_as_a_level_has_enough_of_them_and_the_lowest_level_first() -> None:
+    fan = limits.MERGE_FANOUT
+    assert choose_merge(layers_of([fan] * fan)) == (1, fan * fan)
+    assert choose_merge(layers_of([fan] * (fan - 1) + [fan - 1])) is None, "almost as large is a level below"
+    assert choose_merge(layers_of([fan * fan] + [fan] * (fan - 1) + [1] * (fan - 1))) is None
+    both = layers_of([fan] * fan + [1] * fan)
+    assert choose_merge(both) == (fan * fan + 1, fan * fan + fan)
