@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
 from holdfast.core import limits
 from holdfast.protocols import detector
-from holdfast.protocols.detector import Belief, Evidence, Terms, Thread, Verdict, judge
+from holdfast.protocols.detector import Accounts, Belief, Evidence, Terms, Thread, Verdict, accounts, judge
 
 LOOK_MS = 50
 RAISE_MS = 250
 TERMS = Terms()
+NOTHING = Accounts(0)
 
 # What the threads of a worker have done up to a moment of its silence.
 Course = Callable[[int], Mapping[int, Thread]]
@@ -148,3 +150,74 @@ def test_what_held_up_a_start_makes_nobody_patient_with_a_worker_that_is_ready()
     assert ready is not None
     assert detector.bound_ms(slow, TERMS) > 10_000
     assert detector.bound_ms(ready, TERMS) == limits.LEASE_MS_MAX
+
+
+def test_threads_are_read_at_a_raise_and_from_half_a_lease_on() -> None:
+    belief, half = raised(), TERMS.lease_ms // 2
+    assert detector.wants_threads(None, 1, TERMS)
+    assert not detector.wants_threads(belief, belief.counter, TERMS)
+    assert detector.wants_threads(belief, belief.counter + 1, TERMS)
+    assert not detector.wants_threads(replace(belief, counted_ms=half - 1.0), belief.counter, TERMS)
+    assert detector.wants_threads(replace(belief, counted_ms=half - 1.0, open_ms=1.0), belief.counter, TERMS)
+
+
+def test_bounds_grow_with_setbacks_and_a_first_lease_has_bounds_of_its_own() -> None:
+    never, once = Belief(0, 0, NOTHING), Belief(1, 0, NOTHING)
+    assert detector.bound_ms(never, Terms(setbacks=1)) == 2 * limits.FIRST_LEASE_MS_MAX
+    assert detector.bound_ms(once, Terms(setbacks=1)) == 2 * limits.LEASE_MS_MAX
+    assert detector.wall_bound_ms(never, Terms(setbacks=1)) == 2 * limits.FIRST_LEASE_WALL_MS_MAX
+    assert detector.wall_bound_ms(once, Terms(setbacks=1)) == 2 * limits.LEASE_WALL_MS_MAX
+    assert (
+        detector.wall_bound_ms(once, Terms(lease_ms=limits.LEASE_WALL_MS_MAX)) == 4 * limits.LEASE_WALL_MS_MAX
+    )
+
+
+def test_a_verdict_has_its_seconds() -> None:
+    for counter, wanted in (
+        (0, "it has not begun to raise its lease in 400 s"),
+        (1, "its lease has stood still for 400.0 s, in 0.2 s of which it could have run"),
+    ):
+        belief = Belief(counter, 0, NOTHING, counted_ms=200.0, wall_ms=400_000.0)
+        _, verdict = judge(belief, Evidence(counter), 0, TERMS)
+        assert verdict.why == wanted
+    _, verdict = judge(Belief(1, 0, NOTHING, counted_ms=-5.0, wall_ms=400_000.0), Evidence(1), 0, TERMS)
+    assert verdict.why.endswith("in 0.0 s of which it could have run")
+    edge = Belief(1, 0, NOTHING, wall_ms=float(limits.LEASE_WALL_MS_MAX))
+    assert judge(edge, Evidence(1), 0, TERMS)[1], "the bound itself is too long"
+    assert not judge(replace(edge, wall_ms=edge.wall_ms - 1), Evidence(1), 0, TERMS)[1]
+
+
+def test_a_failed_read_and_a_raise_forget_all_that_was_counted() -> None:
+    suspected = Belief(7, 0, NOTHING, counted_ms=300.0, open_ms=40.0, wall_ms=900.0, intervals_ms=(250.0,))
+    unread, _ = judge(suspected, Evidence(None), 10, TERMS)
+    assert (unread.counter, unread.counted_ms, unread.open_ms, unread.wall_ms) == (7, 0.0, 0.0, 0.0)
+    assert unread.intervals_ms == (250.0,)
+    back, _ = judge(suspected, Evidence(11), 60, TERMS)
+    assert (back.counter, back.counted_ms, back.open_ms, back.wall_ms) == (11, 0.0, 0.0, 0.0)
+    assert back.intervals_ms == (250.0, (300.0 + 40.0 + 60.0) / 4), "four raises came in that time"
+    first, _ = judge(Belief(0, 0, NOTHING, counted_ms=300.0), Evidence(3), 10, TERMS)
+    assert first.intervals_ms == (), "a start is no interval between raises"
+    assert judge(None, Evidence(5), 0, TERMS)[0].counter == 5
+
+
+def test_what_threads_waited_and_ran_is_the_difference_to_the_look_before() -> None:
+    first = accounts(None, Evidence(1, {1: Thread(9_000_000, 8_000_000, False)}), 0)
+    assert (first.waited_ms, first.ran_ms) == (0.0, 0.0)
+    threads = {1: Thread(14_000_000, 11_000_000, False), 2: Thread(1_000_000, 2_000_000, False)}
+    second = accounts(first, Evidence(1, threads), 10)
+    assert (second.waited_ms, second.ran_ms) == (3.0, 6.0), "the longest wait, and the work of all"
+    third = accounts(second, Evidence(1, {1: Thread(14_000_000, 91_000_000, False)}), 20)
+    assert third.waited_ms == 10.0, "nobody waits for longer than the time between the looks"
+
+
+def test_the_machines_wait_is_the_difference_to_the_look_before() -> None:
+    first = accounts(None, Evidence(1, None, 500.0), 1_000)
+    second = accounts(first, Evidence(1, None, 900.0), 2_000)
+    third = accounts(second, Evidence(1, None, 100.0), 3_000)
+    fourth = accounts(third, Evidence(1, None, 9_000.0), 4_000)
+    assert [one.waited_ms for one in (first, second, third, fourth)] == [0.0, 400.0, 0.0, 1_000.0]
+    assert not second.known
+
+
+def test_one_value_in_a_hundred_may_be_larger() -> None:
+    assert [detector.p99(range(number)) for number in (0, 1, 100, 200, 300)] == [0.0, 0, 99, 198, 297]

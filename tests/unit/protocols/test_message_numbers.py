@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from holdfast.protocols.message_numbers import Carried, Segment, Tally, merged, message_numbers, tally
+from holdfast.protocols.message_numbers import Carried, Segment, Tally, _mixed, merged, message_numbers, tally
 from holdfast.protocols.substreams import Node
 
 BASE = Segment(0, Node("in", 1), 7, 2, Node("out", 3))
+NUMBER = 0x46DC91389BD7869A
 
 
 def number(segment: Segment, label: str = "monday", key: bytes = b"flow") -> int:
@@ -80,3 +81,9 @@ def test_bits_of_the_numbers_are_even() -> None:
     assert len(np.unique(numbers)) == 4_000
     set_bits = [float(np.mean(numbers >> np.uint64(bit) & np.uint64(1))) for bit in range(64)]
     assert 0.45 < min(set_bits) <= max(set_bits) < 0.55
+
+
+def test_numbers_are_the_same_in_every_version() -> None:
+    """What an older Holdfast has emitted must cancel what a newer one consumes."""
+    assert number(BASE) == NUMBER
+    assert _mixed(np.array([1, 2], np.uint64)).tolist() == [0x5692161D100B05E5, 0xDBD238973A2B148A]

@@ -37,3 +37,7 @@ def test_a_channel_is_trimmed_to_its_slowest_consumer_and_its_own_safe_point() -
     assert trimmed_below([5, 3], safe=9) == 3
     assert trimmed_below([5, 7], safe=3) == 4
     assert trimmed_below([], safe=-1) == 0
+
+
+def test_layers_of_one_range_do_not_stand_in_for_each_other() -> None:
+    assert superseded([Layer(1, 4, 7), Layer(2, 4, 7)], safe=9, pinned=()) == []

@@ -127,3 +127,19 @@ def test_failures_are_counted_since_the_last_success_if_the_snapshot_is_to_blame
 def test_the_newest_complete_one_is_kept_and_all_that_were_asked_for() -> None:
     assert kept([(1, True), (2, False), (5, False)]) == {1, 5}
     assert kept([]) == set()
+
+
+def test_one_that_freezes_holds_a_stage_that_has_its_part_and_others_do_not() -> None:
+    parts = {"a": A_PART, "b": B_PART, "both": Part(7, {A: 5, B: 2})}
+    assert bounds(REGION, "both", [("freeze", parts)]) is None
+    assert bounds(REGION, "both", [("aligned", parts)]) == {}
+
+
+def test_at_least_once_takes_its_part_just_at_the_markers_too() -> None:
+    parts = {"a": A_PART, "b": B_PART}
+    assert part_of("at_least_once", REGION, "both", standing(5, 2), parts) == Part(7, {A: 5, B: 2})
+
+
+def test_a_snapshot_has_its_time_from_when_it_was_begun() -> None:
+    assert next_move(REGION, {}, {}, 100, 150, PACE) is Move.WAIT
+    assert next_move(REGION, {}, {}, 100, 151, PACE) is Move.ABORT

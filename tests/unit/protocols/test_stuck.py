@@ -59,3 +59,37 @@ def test_a_supervisor_that_did_not_look_for_an_hour_counts_two_looks() -> None:
     still = stuck.weigh(Standstill(PLAN, 0), Evidence(None, {9: Thread(1, 0, runnable=False)}), 10_000)
     later = stuck.weigh(still, Evidence(None, {9: Thread(1, 0, runnable=False)}), 3_600_000)
     assert later.idle_ms == 2 * limits.STUCK_LOOK_MS
+
+
+def test_processes_are_looked_at_after_a_while_and_then_every_second() -> None:
+    still = Standstill(PLAN, 1_000)
+    assert not stuck.wants_threads(still, 999 + limits.STUCK_LOOK_AFTER_MS)
+    assert stuck.wants_threads(still, 1_000 + limits.STUCK_LOOK_AFTER_MS)
+    looked = stuck.weigh(still, Evidence(None, {9: Thread(1, 0, runnable=False)}), 20_000)
+    assert not stuck.wants_threads(looked, 19_999 + limits.STUCK_LOOK_MS)
+    assert stuck.wants_threads(looked, 20_000 + limits.STUCK_LOOK_MS)
+
+
+def test_a_fifth_of_a_cpu_is_work() -> None:
+    first = stuck.weigh(Standstill(PLAN, 0), Evidence(None, {9: Thread(0, 0, runnable=False)}), 1_000)
+    for ran_ms, idle_ms, busy_ms in ((199, 1_000.0, 0.0), (200, 0.0, 1_000.0)):
+        thread = Thread(ran_ms * 10**6, 0, runnable=False)
+        later = stuck.weigh(first, Evidence(None, {9: thread}), 2_000)
+        assert (later.idle_ms, later.busy_ms) == (idle_ms, busy_ms)
+        assert later.accounts is not None
+
+
+def test_a_verdict_names_the_plan_and_its_seconds() -> None:
+    idle = Standstill(PLAN, 0, idle_ms=float(limits.STUCK_MS_MIN))
+    assert stuck.is_near(idle)
+    assert not stuck.is_near(Standstill(PLAN, 0, idle_ms=limits.STUCK_MS_MIN - 1.0))
+    assert stuck.verdict(idle, [], Terms()).why == (
+        "it is stuck: epoch 7 of totals has not moved, in 60 s in which nobody worked on it"
+    )
+    assert not stuck.verdict(idle, [], Terms(setbacks=1))
+    busy = Standstill(PLAN, 0, busy_ms=2.0 * limits.STUCK_BUSY_MS_MIN)
+    assert stuck.is_near(Standstill(PLAN, 0, busy_ms=float(limits.STUCK_BUSY_MS_MIN)))
+    assert stuck.verdict(busy, [], Terms(setbacks=1)).why == (
+        "it is stuck: epoch 7 of totals has not moved in 7200 s of work"
+    )
+    assert not stuck.verdict(busy, [], Terms(setbacks=2))

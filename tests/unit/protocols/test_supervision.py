@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.protocols.supervision import (
@@ -181,3 +183,11 @@ def test_why_a_worker_is_gone_is_what_it_said_itself_if_it_said_anything() -> No
     assert why_gone(seen("a", FINISHED, lives=False)) == "it has finished"
     assert why_gone(seen("a", FAILED, lives=False, silent=True)) == "it failed"
     assert why_gone(None) == "it is unknown"
+
+
+def test_a_primary_that_somebody_wants_replaced_hands_over_to_who_is_ready_and_to_nobody_else() -> None:
+    asked = replace(group("a"), asked=True)
+    assert decide(asked, [active("a"), seen("b", STARTING)]) == []
+    assert decide(asked, [active("a"), seen("b")]) == [
+        Promote("g", "b", ("b",), "b goes on; somebody asked for it; a is fenced off")
+    ]

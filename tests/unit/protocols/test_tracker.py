@@ -14,6 +14,7 @@ from holdfast.protocols.tracker import Notice, Tracker, shard_of, split
 LINE = Graph({"in": Stage(), "a": Stage(("in",)), "b": Stage(("a",))})
 IN, A, B = Node("in"), Node("a"), Node("b")
 M1, M2 = 0x1111, 0x2222  # numbers of two messages
+SHARDS = [931, 635, 505]
 
 
 def report(node: Node, epoch: int, *changes: Change) -> Report:
@@ -163,3 +164,33 @@ def test_shards_share_nothing_and_each_has_an_unbroken_chain_of_its_reports() ->
         assert [tracker.ended(label) for tracker in shards].index(True) == shard_of(label, 3)
         assert sum(tracker.ended(label) for tracker in shards) == 1
     assert len(last) == 3
+
+
+def test_what_a_substream_waits_for_is_told_with_numbers_and_names() -> None:
+    tracker = Tracker(LINE)
+    assert tracker.waits_for("unseen").sources == (IN,)
+    tracker.apply(report(IN, 0, Change("x", M1 ^ M2, emitted=3, closed=True)))
+    tracker.apply(report(A, 0, Change("x", M1, consumed=1, holds=True)))
+    found = tracker.waits_for("x")
+    assert (found.sources, found.messages, found.holders) == ((), 2, (A,))
+    tracker.apply(report(A, 1, Change("x", M2, consumed=2, holds=True)))
+    assert tracker.waits_for("x").messages == 0
+
+
+def test_a_shard_is_told_of_its_own_labels_only() -> None:
+    labels = [f"label-{number}" for number in range(20)]
+    whole = report(IN, 0, *(Change(label) for label in labels))
+    parts = split(whole, 3, {})
+    assert {shard: {change.label for change in part.changes} for shard, part in parts.items()} == {
+        shard: {label for label in labels if shard_of(label, 3) == shard} for shard in range(3)
+    }
+
+
+def test_the_shard_of_a_label_is_the_same_in_every_version() -> None:
+    """An agent that was told of half a substream is told of the rest."""
+    assert [shard_of(label, 1_000) for label in ("monday", "tuesday", "")] == SHARDS
+
+
+def test_a_change_is_written_without_what_it_does_not_say() -> None:
+    assert Change("x").to_json() == {"label": "x"}
+    assert Change("x", 1, emitted=2).to_json() == {"label": "x", "number": f"{1:016x}", "emitted": 2}
