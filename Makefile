@@ -1,6 +1,6 @@
 # The whole workflow. `make demo` and `make test` need nothing but this checkout: they call `venv` first.
 .DEFAULT_GOAL := help
-.PHONY: help venv services services-stop test test-all lint api-reference wheel demo verify prove matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
+.PHONY: help venv services services-stop test test-all lint api-reference wheel demo verify prove mutate matrix bench-state bench-growth bench-checksums bench-dedup bench-windows bench-join bench-edges bench-policies bench-recovery bench-snapshots bench-tracker clean
 
 BIN := .venv/bin
 READY := .venv/.ready
@@ -57,6 +57,10 @@ verify: $(READY) ## kill -9 the example flow at every point, under every policy 
 
 prove: $(READY) ## is every planted bug found, and nothing that is right accused? (half an hour)
 	@PYTHONPATH=tests $(BIN)/python -m prove.prove
+
+mutate: $(READY) ## which small bugs does no fast test find? (PARTS="protocols ledger"; hours for all of them)
+	@$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mutation]'
+	@$(BIN)/python scripts/mutate $(PARTS)
 
 matrix: $(READY) ## who is ill is replaced, who is starved is not: every load with every fault on a real flow (an hour)
 	@PYTHONPATH=tests $(BIN)/python tests/detection_matrix.py
