@@ -192,6 +192,11 @@ NEWS_LOOK_MS = 20
 NEWS_WAIT_MS = 200
 NEWS_REST_MS = 100
 
+# A hot standby that finishes an epoch so much of its length after its leader lets the next one pass, to be in step again;
+# and looks so often whether that is committed.
+BEHIND_SHARE_MIN = 0.25
+PACE_LOOK_MS = 5
+
 # A loop that has heard of no change looks at the ledger again after so long all the same.
 LOOK_ANYWAY_MS = 10_000
 
@@ -297,6 +302,9 @@ REPAIR_GROUP_AFTER_MS = 10_000
 # Merging, shipping and sweeping begin with the first epoch that a worker commits when it leads, or after so long: a merge that was
 # due when its predecessor died would take a core from that epoch.
 UPKEEP_AFTER_MS = 1_000
+
+# A hot standby that becomes the primary first finishes the epoch that it has under way, but sinks wait no longer than this.
+LEAD_AFTER_MS = 400
 
 # Starts in a row of a group that commits nothing in between, before the flow is given up; and the pause before each
 # but the first, which doubles up to the second value.

@@ -199,6 +199,16 @@ def manifest_of(tx: Connection, row: StageRow, epoch: int) -> Json | None:
     ).scalar_one_or_none()
 
 
+def committed_ms(tx: Connection, row: StageRow, epoch: int) -> int | None:
+    """When an epoch was committed, by the clock of the process that did."""
+    table = schema.manifests
+    return tx.execute(
+        sa.select(table.c.committed_ms).where(
+            table.c.stage == row.stage, table.c.branch == row.branch, table.c.epoch == epoch
+        )
+    ).scalar_one_or_none()
+
+
 def _insert_manifest(tx: Connection, commit: Commit) -> None:
     row, epoch, attempt = commit.stage, commit.epoch, commit.attempt
     values = {"stage": row.stage, "branch": row.branch, "epoch": epoch, "revision": 0, "attempt": attempt}

@@ -87,6 +87,12 @@ class Progress:
         with self._lock:
             return self.stages.setdefault(name, StageProgress())
 
+    @property
+    def epochs(self) -> int:
+        """How many epochs were committed since the run began, or since it last said where its stages stand."""
+        with self._lock:
+            return sum(stage.epochs for stage in self.stages.values())
+
     def notice(self, notice: Notice) -> None:
         """Keep it for whoever watches the run."""
         self.notices.append(notice)

@@ -23,6 +23,7 @@ from holdfast.runtime.context import Runtime
 from holdfast.runtime.event_time import event_time_of
 from holdfast.runtime.execution import execute, layer_info, not_deterministic
 from holdfast.runtime.loops import Loop
+from holdfast.runtime.pacing import Pace
 from holdfast.runtime.passing import pass_over
 from holdfast.runtime.pinning import base_state
 from holdfast.runtime.planning import PassOver, frontier_of_inputs, is_timed, next_step
@@ -53,6 +54,7 @@ class StageLoop:
         self._lockstep = self._policy.lockstep
         self._stumbles = 0  # in a row
         self._tables = TableVersions(rt, stage)
+        self._pace = Pace(rt)
 
     def step(self) -> bool:
         """Finish one epoch if there is one to do; whether there was."""
@@ -63,6 +65,7 @@ class StageLoop:
             self._rt.computing.discard(self._stage.name)
 
     def _step(self) -> bool:
+        self._pace.keep()
         started, generation = time.perf_counter(), self._rt.generation
         if self._rt.closing.is_set():
             return False
@@ -186,9 +189,11 @@ class StageLoop:
         if self._lockstep:
             replicas.computed(rt.ledger, rt.generation, name, rt.worker, epoch)
         rt.alarm.ring()
-        if not won:
-            return
         seconds = time.perf_counter() - started
+        if not won:
+            if not self._lockstep:
+                self._pace.lost(row, seconds)
+            return
         sample = EpochSample(
             epoch, plan.rows, seconds, outcome.operator_ms / 1000, manifest["layer_bytes"], time.monotonic()
         )

@@ -6,13 +6,12 @@ after a moment: a merge that was due when the predecessor died would hold up jus
 
 from __future__ import annotations
 
-import time
-
 from holdfast.core import limits
 from holdfast.runtime.context import Runtime
 from holdfast.runtime.discovery import Discovery
 from holdfast.runtime.loops import Loop
 from holdfast.runtime.merger import Merger
+from holdfast.runtime.postponed import Postponed
 from holdfast.runtime.repair import needs_repair, repair
 from holdfast.storage.shipper import ship
 from holdfast.storage.sweeper import sweep
@@ -25,22 +24,17 @@ class Upkeep:
         self._rt = rt
         self._discovery = discovery
         self.merger = Merger(rt)
-        self._epochs = 0
-        self._begins_at: float | None = (
-            None  # at the latest; none before the worker leads, and once it has begun
-        )
+        self._postponed: Postponed | None = None  # None before the worker leads, and once it has begun
 
     def await_an_epoch(self) -> None:
         """Let it begin after the next epoch."""
-        self._epochs, self._begins_at = self._epochs_done(), time.monotonic() + limits.UPKEEP_AFTER_MS / 1000
+        self._postponed = Postponed(self._rt.progress, limits.UPKEEP_AFTER_MS)
 
     def is_to_begin(self) -> bool:
         """Whether it is time for the loops; once."""
-        if self._begins_at is None:
+        if self._postponed is None or not self._postponed.is_over():
             return False
-        if self._epochs_done() == self._epochs and time.monotonic() < self._begins_at:
-            return False
-        self._begins_at = None
+        self._postponed = None
         return True
 
     def loops(self) -> list[Loop]:
@@ -75,6 +69,3 @@ class Upkeep:
         if needs_repair(self._rt):
             repair(self._rt)
         return False
-
-    def _epochs_done(self) -> int:
-        return sum(stage.epochs for stage in self._rt.progress.stages.values())

@@ -36,6 +36,7 @@ from holdfast.runtime.early import ready
 from holdfast.runtime.loops import Loop, Loops, cut_short
 from holdfast.runtime.passing import check_all_read
 from holdfast.runtime.planning import has_work, is_behind
+from holdfast.runtime.postponed import Postponed
 from holdfast.runtime.progress import Progress, Report
 from holdfast.runtime.recovery import recover
 from holdfast.runtime.repair import repair
@@ -176,6 +177,7 @@ class Worker:
         self._look_at = 0.0
         self._discovery = Discovery(rt)
         self._upkeep = Upkeep(rt, self._discovery)
+        self._leading: Postponed | None = None  # since it is the primary, until it leads
         self._coordinator = Coordinator(rt, options.until_idle)
         self._loops = Loops(rt)
         self._sinks = [
@@ -263,12 +265,17 @@ class Worker:
                 except LedgerError as error:
                     self._outlook.forget()
                     patience.bear(error)
-                if self._is_primary and not self._rt.leads:
+                if self._is_primary and not self._rt.leads and self._is_to_lead():
                     self._lead()
                 if self._upkeep.is_to_begin():
                     self._loops.start(self._upkeep.loops())
         except HoldfastError as error:
             self._loops.failed(error)
+
+    def _is_to_lead(self) -> bool:
+        """A hot standby finishes the epoch that it has under way first: the flow waits for that one."""
+        self._leading = self._leading or Postponed(self._rt.progress, limits.LEAD_AFTER_MS)
+        return not self._rt.computing or self._leading.is_over()
 
     def _finish_epochs(self) -> None:
         """Told to stop: let what is almost done be committed and published; the next run has the rest."""
