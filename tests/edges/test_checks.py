@@ -174,8 +174,10 @@ class Run:
     def primary(self) -> dict | None:
         return next((worker for worker in self.workers() if worker["part"] == "primary"), None)
 
-    def events(self) -> list[str]:
-        return [event["kind"] for event in status(self.work)["events"]]
+    def events(self) -> set[str]:
+        """All kinds of events that there were, in a ledger in the work directory; `status` shows the newest only."""
+        with closing(sqlite3.connect(self.work / "ledger.db")) as ledger:
+            return {kind for (kind,) in ledger.execute("select distinct kind from events")}
 
     def said(self) -> str:
         return (self.home / "said").read_text(errors="replace")[-4_000:]

@@ -64,6 +64,7 @@ def test_its_metadata_has_the_readme_the_extras_and_no_dependency_of_tests(wheel
     assert str(facts.get_payload()).strip() == (ROOT / "README.md").read_text().strip()
     assert (facts["License-Expression"], facts["Requires-Python"]) == ("Apache-2.0", ">=3.11")
     assert "Typing :: Typed" in facts.get_all("Classifier", [])
-    assert set(facts.get_all("Provides-Extra", [])) == {"postgres", "kafka", "delta", "iceberg", "dev"}
+    extras = {"postgres", "kafka", "delta", "iceberg", "dev", "mutation"}
+    assert set(facts.get_all("Provides-Extra", [])) == extras
     always = [one for one in facts.get_all("Requires-Dist", []) if "extra ==" not in one]
     assert not [one for one in always if one.startswith(("pytest", "hypothesis", "mypy", "ruff"))]

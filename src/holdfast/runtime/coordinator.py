@@ -57,10 +57,18 @@ class Coordinator:
         if not self._stages:
             return False
         if self._rt.script.cuts:
-            committed = snapshots.all_snapshots(tx, protocol.COMMITTED)
-            return bool(committed) or self._rt.script.can_cut(tx, self._stages)
+            return self._has_scripted_work(tx)
         under_way = protocol.PREPARING, protocol.COMMITTED, protocol.ASKED
         return bool(snapshots.all_snapshots(tx, *under_way)) or self._has_changed(tx)
+
+    def _has_scripted_work(self, tx: sa.Connection) -> bool:
+        """The same where a script says what to cut. Where it ends before the next cut, that snapshot is begun and no more."""
+        script, under_way = self._rt.script, snapshots.all_snapshots(tx, protocol.PREPARING)
+        if snapshots.all_snapshots(tx, protocol.COMMITTED) or script.can_cut(tx, self._stages):
+            return True
+        if not under_way:
+            return self._mode_of_next(tx, 0, asked=False) is not None
+        return any(one.covers(self._stages) for one in under_way)
 
     def _coordinated(self) -> bool:
         rt = self._rt
