@@ -51,8 +51,8 @@ test-all: lint $(ARCHIVE) ## everything
 demo: $(READY) ## run the example flow, kill it, run it again, compare
 	@$(BIN)/python examples/demo.py
 
-verify: $(READY) ## kill -9 the example flow at every point, under every policy (JSON=FILE, HTML=FILE write reports)
-	@$(BIN)/holdfast verify examples/orders.py --policies all --faults kill,worker \
+verify: $(READY) ## kill the example flow, its standbys and its supervisor at every point, under every policy (JSON=FILE, HTML=FILE write reports)
+	@$(BIN)/holdfast verify examples/orders.py --policies all --standbys 1 --faults kill,worker,zombie,standby,supervisor,both \
 		$(if $(JSON),--json $(JSON)) $(if $(HTML),--html $(HTML))
 
 prove: $(READY) ## is every planted bug found, and nothing that is right accused? (half an hour)

@@ -20,6 +20,7 @@ from holdfast.verify.plugin import Verified
 from holdfast.verify.scenario import FAULTS, PAIR
 from holdfast.verify.variants import POLICIES
 from pages import blocks, shell
+from small_flow import FLOW
 
 # Reached only by `holdfast run`: test_supervisor.py and tests/unit/runtime/test_lease.py see to them.
 SUPERVISED = {"lease.before_renew", "failover.after_fence"}
@@ -38,22 +39,6 @@ CAPTURED = {point for point in POINTS if point.startswith("snapshot.")}
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "VERIFY.md"
-
-FLOW = """
-import holdfast as hf
-
-flow = hf.Flow("small")
-events = flow.source(
-    "events",
-    hf.generate(
-        "id string, user string, amount double, ts timestamp",
-        rows=3_000, per_epoch=500, keys={"user": 40}, repeat=0.05, seed=3, disorder="2 seconds",
-    ),
-)
-unique = events.dedup("id", time="ts", within="10 seconds").named("unique")
-totals = unique.group_by("user").agg(n=hf.count(), total=hf.sum("amount")).named("totals")
-totals.to(hf.parquet("totals")).to(hf.table("sqlite:///totals.db", "totals", key="user"))
-"""
 
 # With a stage whose state can be made again from its input, which not every policy needs.
 WITH_WINDOWS = f"""{FLOW}

@@ -38,6 +38,7 @@ class Bug:
     point: str | None
     seen_as: frozenset[str]
     policy: str = "as-written"
+    standbys: int = 0
 
 
 def _plant(owner: Any, name: str, value: object) -> None:
@@ -203,6 +204,8 @@ BUGS = (
         frozenset({NO_VERDICT})),
     Bug("a commit does not look at the generation", commit_whoever_asks, "passed", "zombie", "commit.before",
         frozenset({NO_VERDICT})),
+    Bug("the same, among workers with a standby", commit_whoever_asks, "passed", "zombie", "commit.before",
+        frozenset({NO_VERDICT, "rollback-divergent"}), standbys=1),
     Bug("cursors move outside the commit", move_cursors_before_the_commit, "passed", "kill", "commit.after",
         frozenset({NO_VERDICT, "rollback-divergent"})),
     Bug("a rebuild starts one epoch late", rebuild_from_one_epoch_late, "windows", "kill", "commit.after",

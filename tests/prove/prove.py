@@ -108,7 +108,9 @@ def _planted(address: str, bug: Bug) -> Callable[[Path], Campaign]:
     def run(root: Path) -> Campaign:
         bug.plant()
         points = (bug.point,) if bug.point else ()
-        return _verified(address, getattr(flows, bug.flow), root, (bug.policy,), (bug.fault,), points)
+        return _verified(
+            address, getattr(flows, bug.flow), root, (bug.policy,), (bug.fault,), points, bug.standbys
+        )
 
     return run
 
@@ -125,10 +127,11 @@ def _verified(
     policies: tuple[str, ...],
     faults: tuple[str, ...],
     points: tuple[str, ...],
+    standbys: int = 0,
 ) -> Campaign:
     flow = make()
     ship_module_by_value(flow)  # type: ignore[arg-type]
-    wanted = Wanted(make.__name__, policies, faults, points, gate=make is flows.drawn)
+    wanted = Wanted(make.__name__, policies, faults, points, gate=make is flows.drawn, standbys=standbys)
     return verify_on(address, plan(flow), wanted, root)  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@
 `...:raise` and `...:full` let an error come out of the place instead, as if nobody answered or the disk were full.
 `HOLDFAST_CRASH_MARK=FILE` makes it happen once in all processes that share the file: whoever creates
 the file dies, the others go on. `HOLDFAST_CRASH_WATCH=FILE` has every place that is reached written down there.
-A point inside a task ends the Python worker that runs the task.
+A point inside a task ends the Python worker that runs the task. Several crashes are told apart by commas, and each happens once.
 
 The list below is the whole of it: a name that is not in it is a mistake in the code or in the test.
 """
@@ -65,55 +65,84 @@ ACTIONS = ("kill", "stop", "raise", "full")
 class Orders:
     """What is to happen at the points; tasks are given those of their driver."""
 
-    crash: str = ""  # POINT[:NTH[:ACTION]]
+    crash: str = ""  # POINT[:NTH[:ACTION]]; by commas if there are several
     mark: str = ""
     watch: str = ""
+    after: str = ""  # a file: what is reached before it is there does not count
+
+    @property
+    def crashes(self) -> list[str]:
+        """Each for itself."""
+        return self.crash.split(",") if self.crash else []
+
+    @property
+    def marks(self) -> list[str]:
+        """The file of each, if they have any."""
+        return [
+            self.mark and (f"{self.mark}.{number}" if number else self.mark)
+            for number in range(len(self.crashes))
+        ]
 
 
 NO_ORDERS = Orders()
 
 
-class _Armed:
-    """Orders, and how often the point was reached."""
+class _Crash:
+    """One crash that was ordered, and how often its point is still to be reached."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-        self.point, nth, action, *_ = *orders.crash.split(":"), "", ""
-        self.left = int(nth or 1)
-        self.action = action or "kill"
+    def __init__(self, text: str, mark: str) -> None:
+        self.point, nth, action, *_ = *text.split(":"), "", ""
+        self._mark = mark
+        self._left = int(nth or 1)
+        self._action = action or "kill"
         self._lock = Lock()
-        if orders.crash and self.point not in POINTS:
+        if self.point not in POINTS:
             raise ValueError(
                 f"HOLDFAST_CRASH names no crash point: {self.point!r} (one of {', '.join(POINTS)})"
             )
-        if self.action not in ACTIONS:
-            raise ValueError(f"HOLDFAST_CRASH can {', '.join(ACTIONS)}, not {self.action!r}")
+        if self._action not in ACTIONS:
+            raise ValueError(f"HOLDFAST_CRASH can {', '.join(ACTIONS)}, not {self._action!r}")
 
-    def come_to(self, point: str) -> None:
-        if self.orders.watch:
-            _written(self.orders.watch, point)
-        if point == self.point and self._is_due():
+    def come_to(self) -> None:
+        if self._is_due():
             self._act()
 
     def _is_due(self) -> bool:
         with self._lock:
-            self.left -= 1
-            if self.left != 0:
+            self._left -= 1
+            if self._left != 0:
                 return False
-        if not self.orders.mark:
+        if not self._mark:
             return True
         try:
-            os.close(os.open(self.orders.mark, os.O_CREAT | os.O_EXCL))
+            os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return False
         return True
 
     def _act(self) -> None:
-        if self.action == "full":
+        if self._action == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if self.action == "raise":
+        if self._action == "raise":
             raise LedgerError(f"no answer at {self.point}, as was asked for", operation="crash point")
-        os.kill(os.getpid(), signal.SIGSTOP if self.action == "stop" else signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGSTOP if self._action == "stop" else signal.SIGKILL)
+
+
+class _Armed:
+    """Orders in force."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self._crashes = [_Crash(text, mark) for text, mark in zip(orders.crashes, orders.marks, strict=True)]
+
+    def come_to(self, point: str) -> None:
+        if self.orders.watch:
+            _written(self.orders.watch, point)
+        if self.orders.after and not os.path.exists(self.orders.after):
+            return
+        for crash in self._crashes:
+            if crash.point == point:
+                crash.come_to()
 
 
 _armed: _Armed | None = None

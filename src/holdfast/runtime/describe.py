@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.core.errors import PlanError
 from holdfast.core.json import Json
 from holdfast.flow import columns
+from holdfast.flow.flow_plan import FlowPlan
 from holdfast.flow.planner import plan as cut
 from holdfast.flow.policies import Standby
 from holdfast.ledger.location import is_work_directory
@@ -36,7 +37,11 @@ def describe(reference: str, workers: int | None, work_dir: str | None) -> Json:
     # A work directory that has a ledger knows which files were read: there, the workers look at them.
     if not is_work_directory(root):
         early.check_first_run(plan, root)
-    plan = plan.spread(workers) if workers else plan
+    return described(plan.spread(workers) if workers else plan)
+
+
+def described(plan: FlowPlan) -> Json:
+    """The same of a flow that is cut already."""
     return {
         "flow": plan.name,
         "trigger_us": plan.trigger_us,

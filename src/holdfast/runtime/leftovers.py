@@ -7,7 +7,6 @@ process that was started until nothing is left of it, so that the next superviso
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from holdfast.ledger import groups
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.process import Process
 from holdfast.runtime import evidence
+from holdfast.runtime.starting import Started
 
 
 @dataclass
@@ -24,12 +24,10 @@ class Leftovers:
 
     ledger: Ledger
     _due: dict[str, tuple[Process, float]] = field(default_factory=dict)
-    _children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _children: dict[str, Started] = field(default_factory=dict)
     _look_at: float = 0.0
 
-    def leave(
-        self, worker: str, process: Process | None, child: subprocess.Popen[bytes] | None = None
-    ) -> None:
+    def leave(self, worker: str, process: Process | None, child: Started | None = None) -> None:
         """A worker was fenced off or struck off: from here on its time runs."""
         if child is not None:
             self._children[worker] = child

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
@@ -25,6 +26,7 @@ from holdfast.protocols.supervision import ACTIVE, FAILED, FINISHED, STOPPED
 from holdfast.runtime import loader, priority
 from holdfast.runtime.failure import facts_of, whole
 from holdfast.runtime.lease import Lease
+from holdfast.runtime.script import UNSCRIPTED, Script
 from holdfast.runtime.standby import Standby
 from holdfast.runtime.worker_spec import WorkerSpec
 
@@ -39,7 +41,9 @@ def planned(spec: WorkerSpec) -> FlowPlan:
     return found.triggered(spec.trigger_us) if spec.trigger_us else found
 
 
-def main(spec: WorkerSpec) -> int:
+def main(
+    spec: WorkerSpec, plan_of: Callable[[WorkerSpec], FlowPlan] = planned, script: Script = UNSCRIPTED
+) -> int:
     """Run one worker to its end; the exit status."""
     root = Path(spec.work_dir)
     if spec.in_background:
@@ -53,7 +57,7 @@ def main(spec: WorkerSpec) -> int:
     signal.signal(signal.SIGTERM, lambda *_: told.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        status = _work(spec, root, ledger, told)
+        status = _work(spec, plan_of, script, root, ledger, told)
         groups.update_worker(ledger, spec.worker, status=status)
         return 0
     except BaseException as error:
@@ -65,13 +69,25 @@ def main(spec: WorkerSpec) -> int:
         ledger.close()
 
 
-def _work(spec: WorkerSpec, root: Path, ledger: Ledger, told: Event) -> str:
+def _work(
+    spec: WorkerSpec,
+    plan_of: Callable[[WorkerSpec], FlowPlan],
+    script: Script,
+    root: Path,
+    ledger: Ledger,
+    told: Event,
+) -> str:
     """Bind, wait to be called, run; what became of it."""
     from holdfast.runtime import early, worker
 
-    flow = early.ready(planned(spec), ledger)
+    flow = early.ready(plan_of(spec), ledger)
     options = worker.RunOptions(
-        spec.until_idle or spec.drain, spec.master, spec.conf, tasks=spec.tasks, drain=spec.drain
+        spec.until_idle or spec.drain,
+        spec.master,
+        spec.conf,
+        tasks=spec.tasks,
+        drain=spec.drain,
+        script=script,
     )
     with worker.session(flow, options) as spark:
         rt = worker.bind_flow(flow, root, ledger, spark, options, spec.worker, spec.group)

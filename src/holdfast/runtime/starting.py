@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from holdfast.core.python_path import SAFELY
 from holdfast.core.secrets import unnamed_file
@@ -21,7 +22,21 @@ from holdfast.runtime.worker_spec import WorkerSpec
 LOGS = "logs"
 
 
-def start_worker(flow: str, spec: WorkerSpec, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+class Started(Protocol):
+    """A process that was started, as `subprocess` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+
+
+# Starts a worker of a flow, with these variables in its environment.
+Starter = Callable[[str, WorkerSpec, Mapping[str, str]], Started]
+
+
+def start_worker(flow: str, spec: WorkerSpec, environment: Mapping[str, str]) -> Started:
     """Start the process of a worker of a flow; what it prints goes to its log."""
     root = Path(spec.work_dir)
     (root / LOGS).mkdir(exist_ok=True)

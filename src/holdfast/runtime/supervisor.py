@@ -47,7 +47,7 @@ from holdfast.runtime.following import Follower
 from holdfast.runtime.leftovers import Leftovers
 from holdfast.runtime.news import News, Outlook
 from holdfast.runtime.progress import Progress, Report
-from holdfast.runtime.starting import LOGS, log_of, start_worker
+from holdfast.runtime.starting import LOGS, Starter, log_of, start_worker
 from holdfast.runtime.supervised import Starts, View
 from holdfast.runtime.survival import notices
 from holdfast.runtime.watching import Look, Watch, Watching, process_of
@@ -63,6 +63,7 @@ class SupervisorOptions:
     wait: bool = False
     observe: Callable[[Progress], None] | None = None
     ledger: str | None = field(default=None, repr=False)  # a URL, if it is not to be in the work directory
+    start: Starter = start_worker
 
 
 def planned(flow: str, workers: int | None, work_dir: Path | None = None) -> Json:
@@ -344,7 +345,7 @@ class _Supervisor:
         worker = f"{group}-{new_attempt_id()[-8:]}"
         groups.add_worker(self.ledger, self.generation, worker, group, reason)
         spec = replace(self.spec, worker=worker, group=group, in_background=in_background)
-        child = start_worker(self.plan["flow"], spec, self.ledger.environment)
+        child = self.options.start(self.plan["flow"], spec, self.ledger.environment)
         self.watching.begin(worker, child)
         groups.note_process(self.ledger, worker, Process.here(child.pid))
 

@@ -7,7 +7,6 @@ a process are read only at a raise of its lease, and once one is overdue; its JV
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from holdfast.protocols.stuck import OpenPlan, Standstill
 from holdfast.protocols.supervision import STARTING
 from holdfast.runtime import evidence
 from holdfast.runtime.lease import lease_path, read_lease
+from holdfast.runtime.starting import Started
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Look:
 class Watch:
     """What the supervisor knows of a worker beside the ledger."""
 
-    child: subprocess.Popen[bytes] | None = None  # if it is a child of this process
+    child: Started | None = None  # if it is a child of this process
     pidfd: int | None = None
     belief: Belief | None = None
     starting: bool = True  # it has not been seen ready yet
@@ -55,7 +55,7 @@ class Watching:
         self._root = root
         self.watches: dict[str, Watch] = {}
 
-    def begin(self, worker: str, child: subprocess.Popen[bytes]) -> None:
+    def begin(self, worker: str, child: Started) -> None:
         """Watch a worker that was just started."""
         self.watches[worker] = Watch(child, os.pidfd_open(child.pid))
 

@@ -125,27 +125,35 @@ class Actor:
         self._deadline = self._started + (limits.VERIFY_RUN_MS_MAX / 1000 if bounded else math.inf)
         self._result = log.with_name(f"{log.name}.result")
         self._result.unlink(missing_ok=True)
-        self._over = False
+        self._ending: Ending | None = None
         self.pid = os.fork()
         if self.pid == 0:
             _perform(act, log, self._result)
 
     def wait(self) -> Ending:
         """Wait until it ends; one that takes too long is ended."""
-        while True:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                break
+        while not self.has_ended():
             if time.monotonic() > self._deadline:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(limits.WATCH_MS / 4000)
-        self._over = True
-        value, error = pickle.loads(self._result.read_bytes()) if self._result.exists() else (None, None)
-        return Ending(os.waitstatus_to_exitcode(status), time.monotonic() - self._started, value, error)
+        assert self._ending is not None
+        return self._ending
+
+    def has_ended(self) -> bool:
+        """Whether it has come to its end, without waiting for it."""
+        if self._ending is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                value, error = (
+                    pickle.loads(self._result.read_bytes()) if self._result.exists() else (None, None)
+                )
+                seconds = time.monotonic() - self._started
+                self._ending = Ending(os.waitstatus_to_exitcode(status), seconds, value, error)
+        return self._ending is not None
 
     def end(self) -> None:
         """Have it ended, with all that it started, if it has not ended by itself."""
-        if not self._over:
+        if not self.has_ended():
             os.kill(self.pid, signal.SIGKILL)
             self.wait()
 

@@ -28,12 +28,21 @@ from holdfast.verify.classes import Recovery, worst
 from holdfast.verify.golden import Middle, gate, golden_run, in_small_epochs, in_the_middle, of_its_own
 from holdfast.verify.outcome import Campaign, Progress, RunOutcome
 from holdfast.verify.run import play
-from holdfast.verify.scenario import FAULTS, PAIR, Scenario, pairs, scenarios
+from holdfast.verify.scenario import (
+    FAULTS,
+    ONLY_SUPERVISED,
+    PAIR,
+    SUPERVISED,
+    Scenario,
+    pairs,
+    scenarios,
+    supervised_scenarios,
+)
 from holdfast.verify.server import connect_server
 from holdfast.verify.shrink import shrunk
 from holdfast.verify.stage import Golden, Played, Stage, Variant
 from holdfast.verify.targets import Targets
-from holdfast.verify.variants import AS_WRITTEN, anomalies, promised, variant
+from holdfast.verify.variants import AS_WRITTEN, anomalies, another, promised, variant, with_standbys
 
 # Two lanes keep two cores busy: while one starts a process, the other computes.
 LANES = 2
@@ -56,6 +65,8 @@ class Wanted:
     shrink: bool = True
     restart: str | None = None  # a command that restarts the servers of the sinks
     keep: Path | None = None  # where the runs leave their directories
+    standbys: int = 0  # for each group, in runs under a supervisor; 0 for runs of one process
+    workers: int | None = None  # into how many groups the stages are spread, if not by the flow itself
 
     def check(self) -> None:
         """Raise for a name that does not exist."""
@@ -118,7 +129,8 @@ class _Campaign:
         address: str,
         observe: Callable[[Progress], None],
     ) -> None:
-        self._plan = in_small_epochs(plan, wanted.rows)
+        spread = plan.spread(wanted.workers) if wanted.workers else plan
+        self._plan = in_small_epochs(spread, wanted.rows)
         self._wanted = wanted
         self._root = root
         self._address = address
@@ -185,16 +197,33 @@ class _Campaign:
                 self.notes.append(f"policy {name}: {error.message}")
             else:
                 self.notes += [f"policy {name}: {reason}" for reason in (*kept, *anomalies(plans[name]))]
+                if self._wanted.standbys:
+                    plans[name], without = with_standbys(plans[name], self._wanted.standbys)
+                    self.notes += [f"policy {name}: {reason}" for reason in without]
         variants: dict[str, Variant] = {}
         planned: list[Scenario] = []
         for name, middle in self._middles(plans, golden).items():
-            variants[name] = Variant(name, plans[name], middle.home, middle.until, middle.golden)
+            variants[name] = Variant(
+                name, plans[name], middle.home, middle.until, middle.golden, another(plans[name])
+            )
             faults = self._possible(name, plans[name])
-            found = scenarios(name, faults, middle.reached, middle.golden.reached, self._wanted.seed)
+            counts = middle.reached, middle.golden.reached
+            alone = tuple(fault for fault in faults if not self._is_supervised(fault))
+            found = [
+                *scenarios(name, alone, *counts, self._wanted.seed),
+                *supervised_scenarios(
+                    name, tuple(fault for fault in faults if fault not in alone), *counts, self._wanted.seed
+                ),
+            ]
             points = self._wanted.points
             planned += [s for s in found if not points or s.point in points]
-            planned += pairs(name, self._wanted.pairs, middle.reached, self._wanted.seed)
+            planned += pairs(
+                name, self._wanted.pairs, middle.reached, self._wanted.seed, bool(self._wanted.standbys)
+            )
         return variants, planned
+
+    def _is_supervised(self, fault: str) -> bool:
+        return bool(self._wanted.standbys) and fault in SUPERVISED
 
     def _middles(self, plans: Mapping[str, FlowPlan], golden: Golden) -> dict[str, Middle]:
         """The flow with each policy, shortly before its end; one lane makes every second of them."""
@@ -204,7 +233,9 @@ class _Campaign:
             stage = self._stage(f"peace-{number}")
             names = list(plans)[number::LANES]
             followed = {name: of_its_own(stage, name, plans[name], golden) for name in names}
-            return {name: in_the_middle(stage, name, plans[name], followed[name]) for name in names}
+            # Workers have an item more to go: standbys are started when the first of a group has got something done.
+            more = 1 if self._wanted.standbys else 0
+            return {name: in_the_middle(stage, name, plans[name], followed[name], more) for name in names}
 
         actors = [
             Actor(partial(act, number), self._root / f"peace-{number}.log", bounded=False)
@@ -228,6 +259,8 @@ class _Campaign:
             why_not["machine"] = (
                 f'the loss of the machine is not tried, as the flow says survives="{plan.survives}"'
             )
+        if not self._wanted.standbys:
+            why_not |= dict.fromkeys(ONLY_SUPERVISED, "it takes --standbys")
         if self._wanted.restart is None:
             why_not["target"] = "no server is restarted, as --restart does not say how"
         faults = self._wanted.faults
@@ -288,6 +321,7 @@ class _Campaign:
             self._command(scenario),
             f"{wrong['kind']}: {wrong['message']}" if wrong else None,
             round(time.monotonic() - started, 2),
+            played.failovers,
         )
 
     def _command(self, scenario: Scenario) -> str:
@@ -308,6 +342,8 @@ class _Campaign:
             "--tasks",
             str(wanted.tasks),
         ]
+        words += ["--standbys", str(wanted.standbys)] if scenario.supervised else []
+        words += ["--workers", str(wanted.workers)] if scenario.supervised and wanted.workers else []
         words += ["--restart", wanted.restart] if scenario.fault == "target" and wanted.restart else []
         return shlex.join(words)
 

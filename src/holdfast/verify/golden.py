@@ -65,8 +65,8 @@ def of_its_own(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Golde
     return golden_run(stage, plan, golden.script({}), f"golden-{name}")
 
 
-def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Middle:
-    """The flow with other policies, shortly before its end.
+def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden, more: int = 0) -> Middle:
+    """The flow with other policies, shortly before its end, or so many items more before it.
 
     What is left is short, as every run goes through it: an item to die in, and where it may be skipped another after it.
     Where rows may count twice it is long: that depends on what was under way when a snapshot was taken.
@@ -74,7 +74,7 @@ def in_the_middle(stage: Stage, name: str, plan: FlowPlan, golden: Golden) -> Mi
     skips = any(not spec.policy.precise and not spec.policy.repeats for spec in plan.stages)
     repeats = any(spec.policy.repeats for spec in plan.stages)
     until = {
-        source: max(1, items // 4 if repeats else items - (2 if skips else 1))
+        source: max(1, items // 4 if repeats else items - (2 if skips else 1) - more)
         for source, items in golden.items.items()
     }
     middle = stage.home(f"middle-{name}")

@@ -70,12 +70,13 @@ def _gate(campaign: Campaign) -> list[str]:
 
 
 def _policies(campaign: Campaign) -> str:
-    heads = ["policy", *(recovery.value for recovery in Recovery), "no verdict", "not reached", "violations"]
+    heads = ["policy", *(recovery.value for recovery in Recovery)]
+    heads += ["no verdict", "not reached", "violations", "fail-overs"]
     lines = [
         [
             _tag("th", row.policy),
             *(_number(row.counts[recovery]) for recovery in Recovery),
-            *(_number(count) for count in (row.no_verdict, row.not_reached, row.violations)),
+            *(_number(count) for count in (row.no_verdict, row.not_reached, row.violations, row.failovers)),
         ]
         for row in campaign.table()
     ]
@@ -129,7 +130,7 @@ def _coverage(campaign: Campaign) -> list[str]:
 
 
 def _timings(campaign: Campaign) -> str:
-    heads = ["policy", "fault", "point", "detect s", "restore s", "caught up s", "whole run s"]
+    heads = ["policy", "fault", "point", "detect s", "restore s", "caught up s", "whole run s", "fail-overs"]
     lines = [
         [
             *(_tag("td", words) for words in (run.policy, run.fault, run.point or "")),
@@ -138,6 +139,7 @@ def _timings(campaign: Campaign) -> str:
                 for value in (run.timing.detect_s, run.timing.restore_s, run.timing.caught_up_s)
             ),
             _number(run.seconds),
+            _number(run.failovers),
         ]
         for run in campaign.reached
     ]

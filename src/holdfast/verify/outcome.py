@@ -45,6 +45,9 @@ class RunOutcome:
     command: str  # runs this again
     error: str | None  # why there is no verdict
     seconds: float
+    failovers: int | None = (
+        None  # how often a worker was replaced or fenced off; None where nobody supervised
+    )
 
     @property
     def as_predicted(self) -> bool:
@@ -84,6 +87,7 @@ class RunOutcome:
             "command": self.command,
             "error": self.error,
             "seconds": self.seconds,
+            "failovers": self.failovers,
         }
 
 
@@ -106,6 +110,7 @@ class PolicyRow:
     no_verdict: int
     not_reached: int
     violations: int
+    failovers: int | None = None  # in all its runs; None where nobody supervised
 
     def to_json(self) -> Json:
         return {
@@ -114,6 +119,7 @@ class PolicyRow:
             "no_verdict": self.no_verdict,
             "not_reached": self.not_reached,
             "violations": self.violations,
+            "failovers": self.failovers,
         }
 
 
@@ -192,6 +198,9 @@ class Campaign:
             no_verdict=seen.count(None),
             not_reached=len(runs) - len(struck),
             violations=sum(outcome.is_violation for outcome in struck),
+            failovers=sum(counts)
+            if (counts := [one.failovers for one in struck if one.failovers is not None])
+            else None,
         )
 
     def _where(self) -> str:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-import pickle
-import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
+from dataclasses import replace
 
 from holdfast.core.crashpoints import NO_ORDERS, Orders
 from holdfast.core.json import Json
 from holdfast.runtime.script import Script
-from holdfast.verify import damage
 from holdfast.verify.actor import OWN_JVM, Actor, Ending
-from holdfast.verify.classes import Verdict, judge
+from holdfast.verify.classes import judge
 from holdfast.verify.home import Home
 from holdfast.verify.outcome import Timing
-from holdfast.verify.reading import seen_in
+from holdfast.verify.playing import Playing, first_commit_after
 from holdfast.verify.scenario import Scenario, Step
-from holdfast.verify.stage import Played, Stage, Variant, halfway
+from holdfast.verify.stage import Played, Stage, Variant
+from holdfast.verify.supervised import SupervisedRun
 
 
 def play(stage: Stage, scenario: Scenario, variant: Variant) -> Played:
@@ -30,7 +28,7 @@ def play(stage: Stage, scenario: Scenario, variant: Variant) -> Played:
     if not scenario.steps:
         return Played(False)
     home = stage.home(scenario.name, None if scenario.afresh else variant.middle)
-    run = _Run(stage, scenario, variant, home)
+    run = (SupervisedRun if scenario.supervised else _Run)(stage, scenario, variant, home)
     try:
         return run.play()
     finally:
@@ -38,21 +36,12 @@ def play(stage: Stage, scenario: Scenario, variant: Variant) -> Played:
         stage.done_with(home)
 
 
-class _Run:
-    """One scenario being played."""
+class _Run(Playing):
+    """Processes that each run all of the flow, one after the other."""
 
     def __init__(self, stage: Stage, scenario: Scenario, variant: Variant, home: Home) -> None:
-        self._stage = stage
-        self._scenario = scenario
-        self._variant = variant
-        self._golden = variant.golden
-        self._home = home
-        self._fsyncs = home.root.with_name(f"{home.root.name}.fsyncs")
+        super().__init__(stage, scenario, variant, home)
         self._zombies: list[Actor] = []
-        # Who comes after a death does not follow the golden plans where rows are skipped, or read again.
-        policies = [stage.policy for stage in variant.plan.stages]
-        self._leaves_plans = not all(policy.precise for policy in policies)
-        self._skips = any(not policy.precise and not policy.repeats for policy in policies)
         self._died = False  # whether a process has been started that may have
         self._died_at = self._seen_at = time.time()
 
@@ -73,7 +62,7 @@ class _Run:
             self._judged(),
             timing=Timing(
                 round(self._seen_at - self._died_at, 3),
-                _first_commit_after(self._home, self._seen_at),
+                first_commit_after(self._home, self._seen_at),
                 caught_up_s,
             ),
         )
@@ -118,7 +107,7 @@ class _Run:
         if not actor.wait_until_stopped():
             return Played(False, error=actor.wait().error)
         self._zombies.append(actor)
-        self._stop_without_locks(actor)
+        self._stop_without_locks(actor.pid)
         if not step.goes_on:
             return None
         if step.restart:
@@ -142,40 +131,30 @@ class _Run:
         script = self._golden.script(until, plans)
         self._died = True
         fsyncs = self._fsyncs if self._scenario.fault == "power" else None
-        where = {"master": OWN_JVM} if own_jvm else {}
-        return self._actor(orders=orders, script=script, drain=False, fsyncs=fsyncs, **where)
-
-    def _actor(self, **how: object) -> Actor:
-        return self._stage.start(self._variant.plan, self._home, **how)
+        how: dict[str, object] = {"orders": orders, "script": script, "drain": False, "fsyncs": fsyncs}
+        if own_jvm:
+            how["master"] = OWN_JVM
+        return self._actor(None, **how)
 
     def _script(self, until: Mapping[str, int]) -> Script:
         return self._golden.script(until, self._golden.plans)
 
-    def _halfway(self) -> dict[str, int]:
-        """What is there to read when the process dies: a gap skips all of it, and the rest must come after."""
-        start = self._variant.until if not self._scenario.afresh else dict.fromkeys(self._golden.items, 0)
-        return halfway(start, self._golden.items)
-
     def _to_the_end(self) -> Ending:
         """The successor: along the golden plans, or by plans of its own."""
+        take_over = bool(self._zombies)
+        if self._scenario.fault == "policy":
+            plan = self._variant.other
+            # It has no snapshots to take, and so none to wait for.
+            script = replace(
+                self._golden.script({}, None if self._leaves_plans else self._golden.plans), cuts=()
+            )
+            return self._actor(plan, script=script).wait()
         if not self._skips:
             script = self._golden.script({}, None if self._leaves_plans else self._golden.plans)
-            return self._actor(script=script, take_over=bool(self._zombies)).wait()
-        ending = self._actor(
-            script=self._golden.script(self._halfway()), drain=False, take_over=bool(self._zombies)
-        ).wait()
-        script = self._golden.script({})
-        return self._actor(script=script).wait() if ending.status == 0 else ending
-
-    def _damaged(self, how: str) -> bool:
-        if how == "power":
-            return bool(damage.cut_power(self._home.root, self._fsyncs))
-        if how == "machine":
-            return damage.lose_machine(self._home.work)
-        if how == "setback":
-            damage.set_back(self._home.work, self._variant.middle.work)
-            return True
-        return damage.hurt(self._home.work, how, self._scenario.seed)
+            return self._actor(script=script, take_over=take_over).wait()
+        halfway = self._golden.script(self._halfway())
+        ending = self._actor(script=halfway, drain=False, take_over=take_over).wait()
+        return self._actor(script=self._golden.script({})).wait() if ending.status == 0 else ending
 
     def _set_back(self) -> Played:
         """The right outcome is to stop and to explain, and to leave the sinks alone."""
@@ -199,19 +178,6 @@ class _Run:
                 return ending.error or {"kind": "nothing", "message": "a deposed process went on to its end"}
         return None
 
-    def _left_unread(self) -> Json | None:
-        """A run that ended well has read everything, whether or not a sink shows that it has not."""
-        unread = self._stage.unread(self._variant.plan, self._home)
-        return {"kind": "unread", "message": "; ".join(unread)} if unread else None
-
-    def _stop_without_locks(self, actor: Actor) -> None:
-        """One with a database's lock in its hand would be ended by its successor, or keep all waiting: a bit later."""
-        databases = [self._home.work / "ledger.db", *self._home.sinks.glob("*.db")]
-        while any(damage.is_locked(path) for path in databases):
-            os.kill(actor.pid, signal.SIGCONT)
-            time.sleep(0.02)
-            os.kill(actor.pid, signal.SIGSTOP)
-
     @contextmanager
     def _locked_ledger(self) -> Iterator[None]:
         with closing(sqlite3.connect(self._home.work / "ledger.db", timeout=60, isolation_level=None)) as db:
@@ -227,41 +193,3 @@ class _Run:
             return None
         said = ending.error or {"kind": "nothing", "message": "a second process was let in"}
         return Played(True, error=said)
-
-    def _judged(self) -> tuple[Verdict, ...]:
-        plan, home, golden = self._variant.plan, self._home, self._golden.seen
-        skipped = self._reference() if self._skips else None
-        moved = self._stage.moved(plan, home)
-
-        def act() -> tuple[Verdict, ...]:
-            expected = pickle.loads(golden.read_bytes())
-            left_out = pickle.loads(skipped.read_bytes()) if skipped else {}
-            return tuple(
-                judge(expected[name], found, left_out.get(name))
-                for name, found in seen_in(moved, home).items()
-            )
-
-        found = Actor(act, home.log).wait().returned()
-        assert isinstance(found, tuple)
-        return found
-
-    def _reference(self) -> Path:
-        """What a run in peace with the same skips leaves in the sinks."""
-        script = self._golden.script({}, self._stage.plans(self._home))
-        # Nothing was skipped before the middle, and a clean stop there loses nothing.
-        like = None if self._scenario.afresh else self._variant.middle
-        home = self._stage.home(f"{self._home.root.name}.reference", like)
-        self._stage.run(self._variant.plan, home, script=script, drain=False).returned()
-        path = home.root / "seen"
-        path.write_bytes(pickle.dumps(self._stage.seen(self._variant.plan, home)))
-        kept = self._home.root / "skipped"
-        shutil.copyfile(path, kept)
-        self._stage.drop(home)
-        return kept
-
-
-def _first_commit_after(home: Home, moment: float) -> float | None:
-    with closing(sqlite3.connect(home.work / "ledger.db", timeout=30)) as ledger:
-        query = "select min(committed_ms) from manifests where committed_ms > ?"
-        found = ledger.execute(query, (int(moment * 1000),)).fetchone()[0]
-    return None if found is None else round(found / 1000 - moment, 2)

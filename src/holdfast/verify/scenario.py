@@ -1,6 +1,7 @@
 """Which runs a campaign makes: a policy, a fault, and the steps at which processes die or files go.
 
-A scenario says what happens, not how: `stage.py` plays it. Its name and the campaign's seed are enough to play it again.
+A scenario says what happens, not how: `run.py` and `supervised.py` play it. Its name and the campaign's seed are enough to
+play it again.
 """
 
 from __future__ import annotations
@@ -28,8 +29,18 @@ ZOMBIE_POINTS_OF_SNAPSHOTS = ("snapshot.before_part", "snapshot.before_commit")
 # Where the power goes: with files behind it that nobody has fsynced.
 POWER_POINTS = ("commit.after", "ship.mid", "sink.after_publish")
 
+# Where a process dies whose successor has another policy: with an epoch under way, and with files that are not carried on yet.
+POLICY_POINTS = ("commit.before", "commit.after")
+
 # Where a process that has its JVM to itself is killed, one of them a policy: a start takes long.
 JVM_POINTS = ("plan.after", "commit.before", "sink.after_publish", "ship.mid")
+
+# Where the supervisor and its workers meet: a worker says that it lives, a successor has been named.
+LEASE, FENCED = "lease.before_renew", "failover.after_fence"
+
+# Where a primary dies while nobody watches, and together with one who could follow it.
+SUPERVISOR_POINTS = ("plan.after", "commit.after")
+BOTH_POINTS = ("commit.before", "sink.after_publish")
 
 # Where the server behind a sink is restarted: with the epoch staged, and inside the transaction.
 TARGET_POINTS = ("sink.after_stage", "sink.after_publish")
@@ -50,7 +61,16 @@ FAULTS = {
     "setback": "the ledger is set back to an older copy, the sinks are not",
     "second": "a second process is started on the same work directory",
     "target": "the server of a sink is restarted, by the command of --restart, while an epoch is on its way to it",
+    "policy": "kill -9, and the flow goes on under another policy",
+    "standby": "with --standbys: kill -9 of a standby",
+    "supervisor": "with --standbys: kill -9 of the supervisor, and of the primary meanwhile; another supervisor is started",
+    "both": "with --standbys: kill -9 of the primary and a standby at once",
 }
+
+# What is played under a supervisor where there are standbys; the last three only there. The others befall files, servers and
+# sessions, which no standby changes.
+SUPERVISED = ("kill", "worker", "zombie", "standby", "supervisor", "both")
+ONLY_SUPERVISED = ("standby", "supervisor", "both")
 
 PAIR = "pair"
 
@@ -67,6 +87,11 @@ class Step:
     second: bool = False  # whether a second process tries to run the flow meanwhile
     restart: bool = False  # whether the servers of the sinks are restarted meanwhile
     own_jvm: bool = False  # whether the process has a JVM of its own, as in production
+    victims: str = (
+        "any"  # which workers of a supervisor have the orders: the "first" to be started, "others", "any"
+    )
+    leader_dies: bool = False  # whether the worker that leads is killed when work begins
+    also: str = ""  # who is killed when the orders have struck: "standby" or "supervisor"
 
     @property
     def goes_on(self) -> bool:
@@ -84,6 +109,7 @@ class Scenario:
     steps: tuple[Step, ...]  # none if the runs in peace never came to the point
     afresh: bool = False  # from an empty directory instead of the middle of the golden run
     seed: int = 0
+    supervised: bool = False  # played by a supervisor and its workers, of whom some stand by
 
     @property
     def name(self) -> str:
@@ -100,18 +126,34 @@ def scenarios(
         yield from author.of(fault)
 
 
-def pairs(policy: str, number: int, reached: Mapping[str, int], seed: int) -> Iterator[Scenario]:
+def supervised_scenarios(
+    policy: str, faults: tuple[str, ...], reached: Mapping[str, int], ever: Mapping[str, int], seed: int
+) -> Iterator[Scenario]:
+    """All runs of one policy under a supervisor."""
+    author = _Supervised(policy, reached, ever, seed)
+    for fault in faults:
+        for scenario in author.of(fault):
+            yield replace(scenario, supervised=True)
+
+
+def pairs(
+    policy: str, number: int, reached: Mapping[str, int], seed: int, supervised: bool = False
+) -> Iterator[Scenario]:
     """Runs with two deaths, the second of whoever came after the first; the seed chooses where."""
     chance = Random(f"{seed}/{policy}/pairs")
     candidates = sorted(point for point, times in reached.items() if times and point not in IN_TASKS)
     for _ in range(number if candidates else 0):
         first = chance.choice(candidates)
         second = chance.choice([*candidates, "recover.before"])
-        steps = tuple(
-            Step(f"{point}:{chance.randint(1, max(1, reached.get(point, 1) // 2))}:kill")
-            for point in (first, second)
-        )
-        yield Scenario(policy, PAIR, f"{first}+{second}", steps, seed=seed)
+        times = [chance.randint(1, max(1, reached.get(point, 1) // 2)) for point in (first, second)]
+        name = f"{first}+{second}"
+        if supervised:
+            # All are there from the start, and who comes to the second point next dies of it.
+            step = Step(f"{first}:1:kill,{second}:1:kill")
+            yield Scenario(policy, PAIR, name, (step,), seed=seed, supervised=True)
+        else:
+            steps = tuple(Step(f"{p}:{n}:kill") for p, n in zip((first, second), times, strict=True))
+            yield Scenario(policy, PAIR, name, steps, seed=seed)
 
 
 class _Author:
@@ -137,6 +179,8 @@ class _Author:
                 captured = [point for point in ZOMBIE_POINTS_OF_SNAPSHOTS if self._reached.get(point)]
                 points = *ZOMBIE_POINTS, *captured
                 return [self._one(fault, point, self._at(point, "stop")) for point in points]
+            case "policy":
+                return [self._one(fault, point, self._at(point)) for point in POLICY_POINTS]
             case "reply":
                 return [self._one(fault, "commit.after", self._at("commit.after", "raise"))]
             case "full":
@@ -157,6 +201,8 @@ class _Author:
                 ]
             case "second":
                 return [self._one(fault, None, replace(self._at("plan.after", "stop"), second=True))]
+            case _ if fault in ONLY_SUPERVISED:
+                return []
             case _:
                 return [self._one(fault, None, self._at("commit.after"), Step(damage=fault))]
 
@@ -180,3 +226,38 @@ class _Author:
 
     def _one(self, fault: str, point: str | None, *steps: Step, afresh: bool = False) -> Scenario:
         return Scenario(self._policy, fault, point, steps, afresh, self._seed)
+
+
+class _Supervised(_Author):
+    """Writes the scenarios of runs under a supervisor: who dies there is followed at once, by whoever stands by."""
+
+    def of(self, fault: str) -> list[Scenario]:
+        match fault:
+            case "standby":
+                return [self._one(fault, LEASE, replace(self._at(LEASE), victims="others"))]
+            case "supervisor":
+                return [
+                    self._one(fault, point, replace(self._at(point), also=fault))
+                    for point in SUPERVISOR_POINTS
+                ]
+            case "both":
+                return [
+                    self._one(fault, point, replace(self._at(point), also="standby")) for point in BOTH_POINTS
+                ]
+            case _:
+                return super().of(fault)
+
+    def _kill(self, fault: str, point: str) -> Scenario:
+        if point == LEASE:
+            return self._one(fault, point, replace(self._at(point), victims="first"))
+        if point in (*IN_RECOVERY, FENCED):
+            # It is whoever does something about a death that dies.
+            return self._one(fault, point, replace(self._at(point), leader_dies=True))
+        if point in IN_REPAIR:
+            return self._one(fault, point, Step(f"{point}:1:kill", damage="missing"))
+        return super()._kill(fault, point)
+
+    def _at(self, point: str, action: str = "kill", *, afresh: bool = False) -> Step:
+        """Where several processes compute, each comes to a point less often."""
+        # A standby that practises runs tasks as well, and nothing comes of these.
+        return Step(f"{point}:1:{action}", victims="first" if point in IN_TASKS else "any")

@@ -76,6 +76,7 @@ class Variant:
     middle: Home
     until: Mapping[str, int]  # what it has read there
     golden: Golden  # what its runs follow and are compared with
+    other: FlowPlan  # with another policy: under it the flow can go on too
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class Played:
     verdicts: tuple[Verdict, ...] = ()
     error: Json | None = None
     timing: Timing = field(default_factory=Timing)
+    failovers: int | None = None  # how often somebody was replaced; None for a run without a supervisor
 
 
 class Stage:
@@ -103,10 +105,10 @@ class Stage:
         restart: str | None = None,
     ) -> None:
         self._address = address
-        self._master = f"{address}/;session_id={uuid.uuid4()}"
+        self._master = self.a_session()
         self._origin = origin
         self._root = root
-        self._tasks = tasks
+        self.tasks = tasks
         self._targets = targets
         self._keep = keep  # the directories of runs, for somebody who wants to look at them
         self._restart = restart  # a command
@@ -140,7 +142,7 @@ class Stage:
 
     def start(self, plan: FlowPlan, home: Home, **how: object) -> Actor:
         """One process of a flow, under way."""
-        how = {"master": self._master, "tasks": self._tasks, **how}
+        how = {"master": self._master, "tasks": self.tasks, **how}
         part = Part(self.moved(plan, home), home, **how)  # type: ignore[arg-type]
         return Actor(part.play, home.log)
 
@@ -193,7 +195,11 @@ class Stage:
 
     def another_session(self) -> Stage:
         """The same server under another session: nobody's jobs are interrupted by it."""
-        return Stage(self._address, self._origin, self._root, self._tasks, self._targets)
+        return Stage(self._address, self._origin, self._root, self.tasks, self._targets)
+
+    def a_session(self) -> str:
+        """A session of the same server for one process more: nobody's jobs are interrupted by it."""
+        return f"{self._address}/;session_id={uuid.uuid4()}"
 
     def _do(self, home: Home, act: Callable[[], None]) -> None:
         if self._targets:

@@ -40,13 +40,14 @@ def policies_table(campaign: Campaign) -> Table:
     """How often each class was seen under each policy; classes that nobody saw are left out."""
     rows = campaign.table()
     classes = [recovery for recovery in Recovery if any(row.counts[recovery] for row in rows)]
-    table = _table(
-        "policy", *(recovery.value for recovery in classes), "no verdict", "not reached", "violations"
-    )
+    supervised = any(row.failovers is not None for row in rows)
+    titles = "no verdict", "not reached", "violations", *(["fail-overs"] if supervised else [])
+    table = _table("policy", *(recovery.value for recovery in classes), *titles)
     for row in rows:
         seen = [row.counts[recovery] for recovery in classes]
         numbers = [_number(count) for count in (*seen, row.no_verdict, row.not_reached)]
-        table.add_row(_text(row.policy), *numbers, _number(row.violations, "red"))
+        replaced = [_number(row.failovers or 0)] if supervised else []
+        table.add_row(_text(row.policy), *numbers, _number(row.violations, "red"), *replaced)
     return table
 
 

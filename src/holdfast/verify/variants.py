@@ -10,7 +10,7 @@ from holdfast.core.errors import PlanError
 from holdfast.flow import guarantee, policies
 from holdfast.flow.endpoints import ForeachSink
 from holdfast.flow.flow_plan import FlowPlan
-from holdfast.flow.policies import Policy
+from holdfast.flow.policies import Policy, Resume, Standby
 from holdfast.verify.classes import Recovery
 
 AS_WRITTEN = "as-written"
@@ -32,6 +32,13 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
+# What has no meaning for one process: `all` tries it only where there are standbys.
+LOCKSTEP = "active_standby_lockstep"
+WITH_STANDBYS: dict[str, Callable[[], Policy]] = {
+    **POLICIES,
+    LOCKSTEP: lambda: policies.active_standby(lockstep=True),
+}
+
 # What a flow may at most promise under a policy that is not precise: one that skips, and one that repeats.
 _GUARANTEES = ("at_most_once", "at_least_once")
 
@@ -48,6 +55,36 @@ def variant(plan: FlowPlan, name: str) -> tuple[FlowPlan, list[str]]:
     if len(why) == len(stages):
         raise PlanError(f"no stage can recover by {name}: {why[0]}", operation="verify")
     return replace(base, stages=stages), why
+
+
+def another(plan: FlowPlan) -> FlowPlan:
+    """The flow with another policy for every stage: one that goes on with the files that are there."""
+    return replace(plan, stages=tuple(replace(stage, policy=_other(stage.policy)) for stage in plan.stages))
+
+
+def _other(policy: Policy) -> Policy:
+    other = policies.no_sync(policy.tiers)
+    return policies.strong_production() if policy.name == other.name else other
+
+
+def with_standbys(plan: FlowPlan, standbys: int) -> tuple[FlowPlan, list[str]]:
+    """The flow with so many standbys for every stage that can have them; those that cannot, in words."""
+    without = [stage.name for stage in plan.stages if not _can_stand_by(stage.policy)]
+    stages = tuple(
+        stage if stage.name in without else replace(stage, policy=_standing_by(stage.policy, 1 + standbys))
+        for stage in plan.stages
+    )
+    why = [f"no standby can go on for stage {name}: a new process does" for name in without]
+    return replace(plan, stages=stages), why
+
+
+def _can_stand_by(policy: Policy) -> bool:
+    return policy.resume not in (Resume.SKIP, Resume.REBUILD)
+
+
+def _standing_by(policy: Policy, members: int) -> Policy:
+    standby = Standby.WARM if policy.standby is Standby.NONE else policy.standby
+    return replace(policy, standby=standby, members=max(policy.members, members))
 
 
 def anomalies(plan: FlowPlan) -> list[str]:
@@ -75,10 +112,10 @@ def promised(plan: FlowPlan) -> Recovery:
 
 
 def _made(name: str) -> Policy:
-    if name not in POLICIES:
+    if name not in WITH_STANDBYS:
         raise PlanError(
             f"there is no recovery policy {name!r}",
             operation="verify",
-            hint=f"The policies are {', '.join(POLICIES)}; {AS_WRITTEN} leaves the flow as it is.",
+            hint=f"The policies are {', '.join(WITH_STANDBYS)}; {AS_WRITTEN} leaves the flow as it is.",
         )
-    return POLICIES[name]()
+    return WITH_STANDBYS[name]()

@@ -45,6 +45,16 @@ def verify(
     ] = 0,
     seed: Annotated[int, typer.Option(help="Decides which occurrence of a point and which file.")] = 1,
     tasks: Annotated[int, typer.Option(help="Tasks that share a stage's state.", min=1)] = 2,
+    standbys: Annotated[
+        int,
+        typer.Option(
+            help="Play workers that die under a supervisor, with so many standbys each, as `holdfast run` does.",
+            min=0,
+        ),
+    ] = 0,
+    workers: Annotated[
+        int | None, typer.Option(help="With --standbys: spread the stages over so many workers.", min=1)
+    ] = None,
     restart: Annotated[
         str | None, typer.Option(help="For the fault `target`: a command that restarts the sinks' servers.")
     ] = None,
@@ -84,16 +94,20 @@ def verify(
 
     - `holdfast verify orders.py --faults zombie --points commit.before`
 
+    - `holdfast verify orders.py --policies all --standbys 1 --faults kill,zombie,standby,supervisor`
+
     - `holdfast verify orders.py --json - | jq .summary`
     """
     from holdfast.verify import html, junit, report, text
     from holdfast.verify.campaign import Wanted
 
     kept = keep.resolve() if keep else None
+    if workers and not standbys:
+        raise typer.BadParameter("one process runs all stages without --standbys", param_hint="--workers")
     wanted = Wanted(
         flow,
-        _policies(policies),
-        _faults(faults),
+        _policies(policies, standbys),
+        _faults(faults, standbys),
         tuple(_names(points)),
         epochs,
         rows,
@@ -102,6 +116,8 @@ def verify(
         pairs,
         restart=restart,
         keep=kept,
+        standbys=standbys,
+        workers=workers,
     )
     campaign = _of_a_job(wanted, source) if spark else _of_a_flow(wanted)
     for write, path in ((report.write, json_file), (html.write, html_file), (junit.write, junit_file)):
@@ -135,16 +151,18 @@ def _of_a_job(wanted: Wanted, source: Path | None) -> Campaign:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _policies(given: str) -> tuple[str, ...]:
-    from holdfast.verify.variants import POLICIES
+def _policies(given: str, standbys: int) -> tuple[str, ...]:
+    from holdfast.verify.variants import POLICIES, WITH_STANDBYS
 
-    return tuple(POLICIES) if given == "all" else tuple(_names(given))
+    known = WITH_STANDBYS if standbys else POLICIES
+    return tuple(known) if given == "all" else tuple(_names(given))
 
 
-def _faults(given: str) -> tuple[str, ...]:
-    from holdfast.verify.scenario import FAULTS
+def _faults(given: str, standbys: int) -> tuple[str, ...]:
+    from holdfast.verify.scenario import FAULTS, ONLY_SUPERVISED
 
-    return tuple(FAULTS) if given == "all" else tuple(_names(given))
+    known = FAULTS if standbys else [fault for fault in FAULTS if fault not in ONLY_SUPERVISED]
+    return tuple(known) if given == "all" else tuple(_names(given))
 
 
 def _names(given: str) -> Iterator[str]:
@@ -199,9 +217,13 @@ class _Lines:
 
     def runs(self) -> None:
         """Say how the runs went that have ended since."""
+        from holdfast.verify.values import counted
+
         outcomes = self._progress.outcomes if self._progress else []
         for outcome in outcomes[self._shown :]:
             self._shown += 1
             of = f"{self._shown}/{self._progress.total}" if self._progress else ""
             what = f"{outcome.policy}, {outcome.title}: {outcome.shown}"
+            if outcome.failovers is not None:
+                what += f", {counted(outcome.failovers, 'fail-over')}"
             print(f"{of} {what}, {outcome.seconds:.1f} s", file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""What a supervised run reads of its workers: who leads, who stands by, who stands still, and who was replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.ledger import groups, holder
+from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.process import Process
+from holdfast.protocols.supervision import READY
+from holdfast.verify.crew import Crew, replaced_at
+
+
+@pytest.fixture
+def child() -> Iterator[Process]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield Process.here(process.pid)
+        process.kill()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    made = Ledger(tmp_path)
+    yield made
+    made.close()
+
+
+def test_there_is_nobody_before_there_is_a_ledger(tmp_path: Path) -> None:
+    assert Crew.of(tmp_path) == Crew({}, [], [], [])
+    assert replaced_at(tmp_path) == []
+
+
+def test_who_leads_and_who_stands_by(tmp_path: Path, ledger: Ledger, child: Process) -> None:
+    mine = holder.supervise(ledger, "flow")
+    groups.lay_out(ledger, mine, {}, {"g": ["s"]})
+    wanted = [{"members": 2, "hot": False}]
+    for worker, process in (("a", Process.myself()), ("b", child)):
+        groups.add_worker(ledger, mine, worker, "g", "test")
+        groups.note_process(ledger, worker, process)
+    groups.assign(ledger, mine, "g", "a", ["a"], "first")
+    assert not Crew.of(tmp_path).is_complete(wanted), "they are still starting"
+    for worker in ("a", "b"):
+        groups.update_worker(ledger, worker, status=READY)
+    crew = Crew.of(tmp_path)
+    assert crew.is_complete(wanted)
+    assert not crew.is_complete([{"members": 2, "hot": True}]), (
+        "a hot standby computes with the one that leads"
+    )
+    assert not crew.is_complete([*wanted, {"members": 0, "hot": False}]), "a group that nobody leads"
+    assert (crew.leaders, crew.standbys) == ([Process.myself()], [child])
+
+
+def test_who_stands_still_is_found(tmp_path: Path, ledger: Ledger, child: Process) -> None:
+    mine = holder.supervise(ledger, "flow")
+    groups.lay_out(ledger, mine, {}, {"g": ["s"]})
+    groups.add_worker(ledger, mine, "b", "g", "test")
+    groups.note_process(ledger, "b", child)
+    assert Crew.of(tmp_path).stopped() is None
+    os.kill(child.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while Crew.of(tmp_path).stopped() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert Crew.of(tmp_path).stopped() == ("b", child)
+
+
+def test_fail_overs_and_expulsions_are_counted_and_a_first_start_is_not(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    mine = holder.supervise(ledger, "flow")
+    groups.lay_out(ledger, mine, {}, {"g": ["s"]})
+    groups.assign(ledger, mine, "g", "a", ["a"], "first")
+    assert replaced_at(tmp_path) == []
+    groups.assign(ledger, mine, "g", "b", ["b"], "b goes on")
+    assert len(replaced_at(tmp_path)) == 1
+    groups.add_worker(ledger, mine, "c", "g", "test")
+    groups.admit(ledger, mine, "g", "c")
+    groups.expel(ledger, mine, "g", "c", "it is gone")
+    assert len(replaced_at(tmp_path)) == 2
+    assert replaced_at(tmp_path) == sorted(replaced_at(tmp_path))
