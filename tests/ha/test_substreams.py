@@ -101,13 +101,15 @@ def test_kill_9_around_commits_loses_no_end_and_repeats_none(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_verify_finds_no_violation_in_a_flow_with_substreams(tmp_path: Path) -> None:
+@pytest.mark.parametrize("played", [(), ("--standbys=1", "--workers=2")], ids=["alone", "supervised"])
+def test_verify_finds_no_violation_in_a_flow_with_substreams(tmp_path: Path, played: tuple[str, ...]) -> None:
     (tmp_path / "labelled.py").write_text(VERIFIED)
     report = tmp_path / "report.json"
     words = [
         "verify",
         str(tmp_path / "labelled.py"),
         "--points=commit.before,commit.after,sink.after_publish",
+        *played,
     ]
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", *words, f"--json={report}"],

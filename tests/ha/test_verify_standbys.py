@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.verify.variants import WITH_STANDBYS
+from pages import blocks, shell
 from small_flow import FLOW
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "VERIFY.md"
 
 # Where workers and supervisor meet, and an epoch under way.
 POINTS = "lease.before_renew,failover.after_fence,recover.before,commit.before,plan.after"
@@ -68,6 +71,19 @@ def test_hot_standbys_go_on_whichever_of_them_dies(tmp_path: Path) -> None:
     runs, _, said = verified(tmp_path, Path("flow.py"), *options)
     assert struck(runs) == {("kill", "commit.before"), ("both", "commit.before")}, said
     assert {run["observed"] for run in runs} == {"precise"}, said
+    assert all(run["failovers"] >= 1 for run in runs if run["fault"] == "both"), (
+        "the one that leads was among them"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_command_of_the_page_finds_no_violation_under_any_policy(tmp_path: Path) -> None:
+    """That of docs/VERIFY.md, as written, but for the crash points: one instead of all."""
+    (tmp_path / "orders.py").write_text(FLOW)
+    said = shell(tmp_path, f"{blocks(PAGE, 'sh')[1].strip()} --points commit.before")
+    assert "no violation" in said
+    assert all(policy in said for policy in WITH_STANDBYS)
 
 
 @pytest.mark.slow

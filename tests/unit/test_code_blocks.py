@@ -86,6 +86,7 @@ docs/SUBSTREAMS.md
   python  tests/unit/protocols/test_substreams_page.py::test_the_tracker_of_the_page_answers_as_it_says
 docs/VERIFY.md
   sh      tests/ha/test_verify.py::test_the_command_of_the_page_reports_of_every_policy
+  sh      tests/ha/test_verify_standbys.py::test_the_command_of_the_page_finds_no_violation_under_any_policy
   sh      tests/edges/test_verify_targets.py::test_a_flow_into_servers_is_precise_also_when_they_are_restarted
   python  tests/ha/test_verify.py::test_a_sink_that_writes_before_it_looks_is_caught_with_a_command_that_shows_it_again
   python  tests/ha/test_verify.py::test_a_plain_spark_job_is_told_what_a_crash_leaves_in_its_sink
@@ -203,9 +204,11 @@ def test_continuous_integration_types_what_the_readme_begins_with() -> None:
     recipes = dict(re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert "examples/demo.py" in recipes["demo"]
     assert 'with_name("orders.py")' in (ROOT / "examples" / "demo.py").read_text()
-    shown = blocks(ROOT / "docs" / "VERIFY.md", "sh")[0]
-    assert shown.startswith("holdfast verify orders.py --policies all --faults kill,worker")
-    assert "holdfast verify examples/orders.py --policies all --faults kill,worker" in recipes["verify"]
+    shown = blocks(ROOT / "docs" / "VERIFY.md", "sh")[1]
+    assert shown.startswith("holdfast verify orders.py --policies all --standbys 1 --faults kill,")
+    assert (
+        "holdfast verify examples/orders.py --policies all --standbys 1 --faults kill," in recipes["verify"]
+    )
 
 
 def test_every_example_is_listed_and_type_checked() -> None:

@@ -104,12 +104,13 @@ class Discovery:
     def _discovered(self, name: str) -> list[Item]:
         """What a source holds and is not known, as far as the script lets it exist."""
         rt, known = self._rt, self._known[name]
-        room = rt.script.room(name, len(known))
+        at = len(known)  # once: another thread may learn of items meanwhile
+        room = rt.script.room(name, at)
         if room == 0:
             return []
-        found = rt.script.further(name, len(known))
+        found = rt.script.further(name, at)
         if found is None:
-            after = Taken(len(known), self._last.get(name), self._unread[name], known)
+            after = Taken(at, self._last.get(name), self._unread[name], known)
             found = rt.sources[name].next(after, Limits())
         return list(found)[:room]
 

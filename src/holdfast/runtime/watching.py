@@ -36,7 +36,7 @@ class Look:
 class Watch:
     """What the supervisor knows of a worker beside the ledger."""
 
-    child: Started | None = None  # if it is a child of this process
+    child: Started | None = None  # if this supervisor has had it started
     pidfd: int | None = None
     belief: Belief | None = None
     starting: bool = True  # it has not been seen ready yet

@@ -8,11 +8,13 @@ manifest names come from one task attempt.
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +216,18 @@ def inside_task(orders: Orders, checked: bool = True) -> Iterator[None]:
     checksums.switch(checked)
     with told_across():
         yield
+    keep_out_of_collections()
+
+
+@cache
+def keep_out_of_collections() -> None:
+    """What a Python worker has imported by the end of its first task stays for as long as it lives.
+
+    Spark has every worker collect garbage after every task, before it takes the next. To look at a few hundred thousand objects
+    that never go takes longer than a small epoch does.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

@@ -117,13 +117,18 @@ def failed(facts: Json) -> HoldfastError:
     )  # fmt: skip
 
 
+def result_of(log: Path) -> Path:
+    """Where a process with this log leaves its result; one that was killed leaves none."""
+    return log.with_name(f"{log.name}.result")
+
+
 class Actor:
     """A forked process and the file in which it leaves its result."""
 
     def __init__(self, act: Callable[[], object], log: Path, *, bounded: bool = True) -> None:
         self._started = time.monotonic()
         self._deadline = self._started + (limits.VERIFY_RUN_MS_MAX / 1000 if bounded else math.inf)
-        self._result = log.with_name(f"{log.name}.result")
+        self._result = result_of(log)
         self._result.unlink(missing_ok=True)
         self._ending: Ending | None = None
         self.pid = os.fork()

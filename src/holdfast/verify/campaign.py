@@ -129,6 +129,7 @@ class _Campaign:
         address: str,
         observe: Callable[[Progress], None],
     ) -> None:
+        self._given = plan
         spread = plan.spread(wanted.workers) if wanted.workers else plan
         self._plan = in_small_epochs(spread, wanted.rows)
         self._wanted = wanted
@@ -185,7 +186,7 @@ class _Campaign:
         root = self._root / f"fewer-{epochs}"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
-        found = _Campaign(self._plan, wanted, root, self._address, lambda _: None).run()
+        found = _Campaign(self._given, wanted, root, self._address, lambda _: None).run()
         return next((run for run in found if run.is_violation), None)
 
     def _variants(self, golden: Golden) -> tuple[dict[str, Variant], list[Scenario]]:
@@ -342,8 +343,8 @@ class _Campaign:
             "--tasks",
             str(wanted.tasks),
         ]
-        words += ["--standbys", str(wanted.standbys)] if scenario.supervised else []
-        words += ["--workers", str(wanted.workers)] if scenario.supervised and wanted.workers else []
+        words += ["--standbys", str(wanted.standbys)] if wanted.standbys else []
+        words += ["--workers", str(wanted.workers)] if wanted.workers else []
         words += ["--restart", wanted.restart] if scenario.fault == "target" and wanted.restart else []
         return shlex.join(words)
 

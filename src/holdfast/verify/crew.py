@@ -7,61 +7,87 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.json import Json
 from holdfast.ledger.groups import EXPELLED, FAILOVER
 from holdfast.ledger.process import Process
-from holdfast.protocols.supervision import ACTIVE, READY
+from holdfast.protocols.supervision import ACTIVE, FINISHED, READY
 
 _REPLACED = (FAILOVER, EXPELLED)
-_HERE = (READY, ACTIVE)
+
+
+@dataclass(frozen=True)
+class Hand:
+    """One worker."""
+
+    name: str
+    group: str
+    status: str
+    process: Process
+    leads: bool
+    computes: bool  # with the one that leads, if it is not that one
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is ready, or at work."""
+        return self.status in (READY, ACTIVE) and self.process.lives()
 
 
 @dataclass(frozen=True)
 class Crew:
     """Who runs a flow just now."""
 
-    workers: Mapping[str, Process]  # those that have begun to live
-    here: Sequence[str]  # who is ready, or at work
-    primaries: Sequence[str]
-    members: Sequence[str]  # who may commit, primaries included
+    hands: tuple[Hand, ...]
 
     @classmethod
     def of(cls, work: Path) -> Crew:
         """As the ledger of a work directory has it."""
-        workers = _rows(work, "select worker, status, holder from workers order by started_ms")
-        groups = _rows(work, 'select "primary", members from groups')
-        return cls(
-            {name: Process(**json.loads(held)) for name, _, held in workers if held},
-            [name for name, status, _ in workers if status in _HERE],
-            [primary for primary, _ in groups if primary],
-            [member for _, members in groups for member in json.loads(members)],
-        )
+        groups = {
+            group: (primary, json.loads(members))
+            for group, primary, members in _rows(work, 'select "group", "primary", members from groups')
+        }
+        found = []
+        for name, group, status, held in _rows(work, 'select worker, "group", status, holder from workers'):
+            primary, members = groups.get(group, (None, ()))
+            if held:
+                process = Process(**json.loads(held))
+                found.append(Hand(name, group, status, process, name == primary, name in members))
+        return cls(tuple(found))
 
     @property
-    def leaders(self) -> list[Process]:
-        """The process of every group that leads it."""
-        return [self.workers[name] for name in self.primaries]
+    def leaders(self) -> list[Hand]:
+        """Who leads a group."""
+        return [hand for hand in self.hands if hand.leads]
 
     @property
-    def standbys(self) -> list[Process]:
-        """The processes that lead nothing, and could."""
-        found = [self.workers[name] for name in self.here if name not in self.primaries]
-        return [process for process in found if process.lives()]
+    def has_finished(self) -> bool:
+        """Whether a group has come to its end."""
+        return any(hand.status == FINISHED for hand in self.hands)
 
-    def stopped(self) -> tuple[str, Process] | None:
-        """The worker that stands still, if one does."""
-        return next((one for one in self.workers.items() if _stands_still(one[1])), None)
+    def stopped(self) -> Hand | None:
+        """Who stands still, if anybody does."""
+        return next((hand for hand in self.hands if _stands_still(hand.process)), None)
 
-    def is_complete(self, groups: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether all are here that a flow's groups want, and those of hot ones compute."""
-        wanted = sum(group["members"] for group in groups)
-        hot = sum(group["members"] for group in groups if group["hot"])
-        return len(self.here) >= wanted and len(self.members) >= hot and len(self.primaries) == len(groups)
+    def fellow(self, hand: Hand) -> Hand | None:
+        """Who of the same group dies with somebody: the one that leads it, or else one that stands by."""
+        others = [
+            one for one in self.hands if one.group == hand.group and one.name != hand.name and one.is_here
+        ]
+        return max(others, key=lambda one: one.leads, default=None)
+
+    def is_complete(self, groups: Sequence[Json]) -> bool:
+        """Whether every group has all that it wants, and of a hot one all compute."""
+        return all(self._is_complete(group) for group in groups)
+
+    def _is_complete(self, group: Json) -> bool:
+        here = [hand for hand in self.hands if hand.group == group["name"] and hand.is_here]
+        computing = here if not group["hot"] else [hand for hand in here if hand.computes]
+        return len(computing) >= group["members"] and any(hand.leads for hand in here)
 
 
 def replaced_at(work: Path) -> list[float]:

@@ -8,7 +8,9 @@ them end with the nursery, and that with the process that made it.
 from __future__ import annotations
 
 import json
+import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from holdfast.verify.actor import Actor
 # What is told of one worker fits many times over.
 _MESSAGE_BYTES_MAX = 1 << 20
 
-# Lives as a worker: which one it is, in the order in which they were started, and what it is told.
+# Lives as a worker: which one of its group it is, in the order in which they were started, and what it is told.
 Life = Callable[[int, WorkerSpec], object]
 
 
@@ -69,19 +71,21 @@ class Ward:
 
 
 def _fork_workers(asked: socket.socket, live: Life) -> None:
-    number = 0
+    started = Counter[str]()
     while text := asked.recv(_MESSAGE_BYTES_MAX):
         spec = WorkerSpec.from_json(text.decode())
         log = log_of(Path(spec.work_dir), spec.worker)
         log.parent.mkdir(exist_ok=True)
-        worker = Actor(_life(live, number, spec, asked), log, bounded=False)
+        worker = Actor(_life(live, started[spec.group], spec, asked), log, bounded=False)
         asked.send(json.dumps([spec.worker, worker.pid]).encode())
-        number += 1
+        started[spec.group] += 1
 
 
 def _life(live: Life, number: int, spec: WorkerSpec, asked: socket.socket) -> Callable[[], object]:
     def act() -> object:
         asked.close()
+        # As a worker that is started from the command line: what is done to its session is done to nobody else.
+        os.setsid()
         return live(number, spec)
 
     return act

@@ -16,11 +16,11 @@ from holdfast.runtime.script import Script
 from holdfast.verify.actor import OWN_JVM, Actor, Ending
 from holdfast.verify.classes import judge
 from holdfast.verify.home import Home
+from holdfast.verify.judged_run import JudgedRun, first_commit_after
 from holdfast.verify.outcome import Timing
-from holdfast.verify.playing import Playing, first_commit_after
 from holdfast.verify.scenario import Scenario, Step
 from holdfast.verify.stage import Played, Stage, Variant
-from holdfast.verify.supervised import SupervisedRun
+from holdfast.verify.supervised_run import SupervisedRun
 
 
 def play(stage: Stage, scenario: Scenario, variant: Variant) -> Played:
@@ -36,7 +36,7 @@ def play(stage: Stage, scenario: Scenario, variant: Variant) -> Played:
         stage.done_with(home)
 
 
-class _Run(Playing):
+class _Run(JudgedRun):
     """Processes that each run all of the flow, one after the other."""
 
     def __init__(self, stage: Stage, scenario: Scenario, variant: Variant, home: Home) -> None:

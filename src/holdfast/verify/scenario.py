@@ -1,6 +1,6 @@
 """Which runs a campaign makes: a policy, a fault, and the steps at which processes die or files go.
 
-A scenario says what happens, not how: `run.py` and `supervised.py` play it. Its name and the campaign's seed are enough to
+A scenario says what happens, not how: `run.py` and `supervised_run.py` play it. Its name and the campaign's seed are enough to
 play it again.
 """
 
@@ -38,7 +38,7 @@ JVM_POINTS = ("plan.after", "commit.before", "sink.after_publish", "ship.mid")
 # Where the supervisor and its workers meet: a worker says that it lives, a successor has been named.
 LEASE, FENCED = "lease.before_renew", "failover.after_fence"
 
-# Where a primary dies while nobody watches, and together with one who could follow it.
+# Where a worker dies while nobody watches, and together with another of its group.
 SUPERVISOR_POINTS = ("plan.after", "commit.after")
 BOTH_POINTS = ("commit.before", "sink.after_publish")
 
@@ -63,8 +63,8 @@ FAULTS = {
     "target": "the server of a sink is restarted, by the command of --restart, while an epoch is on its way to it",
     "policy": "kill -9, and the flow goes on under another policy",
     "standby": "with --standbys: kill -9 of a standby",
-    "supervisor": "with --standbys: kill -9 of the supervisor, and of the primary meanwhile; another supervisor is started",
-    "both": "with --standbys: kill -9 of the primary and a standby at once",
+    "supervisor": "with --standbys: kill -9 of the supervisor, then of a worker; another supervisor is started",
+    "both": "with --standbys: kill -9 of two workers of a group at once, one of which leads it",
 }
 
 # What is played under a supervisor where there are standbys; the last three only there. The others befall files, servers and
@@ -88,10 +88,13 @@ class Step:
     restart: bool = False  # whether the servers of the sinks are restarted meanwhile
     own_jvm: bool = False  # whether the process has a JVM of its own, as in production
     victims: str = (
-        "any"  # which workers of a supervisor have the orders: the "first" to be started, "others", "any"
+        "any"  # which workers of a group have the orders: the "first" to be started, "others", "any"
     )
-    leader_dies: bool = False  # whether the worker that leads is killed when work begins
-    also: str = ""  # who is killed when the orders have struck: "standby" or "supervisor"
+    leader_dies: bool = False  # whether those that lead are killed when work begins
+    fellow_dies: bool = False  # whether one that stands still is killed together with another of its group
+    unwatched: bool = (
+        False  # whether the supervisor is killed when work begins, and followed when the orders have struck
+    )
 
     @property
     def goes_on(self) -> bool:
@@ -237,12 +240,13 @@ class _Supervised(_Author):
                 return [self._one(fault, LEASE, replace(self._at(LEASE), victims="others"))]
             case "supervisor":
                 return [
-                    self._one(fault, point, replace(self._at(point), also=fault))
+                    self._one(fault, point, replace(self._at(point), unwatched=True))
                     for point in SUPERVISOR_POINTS
                 ]
             case "both":
                 return [
-                    self._one(fault, point, replace(self._at(point), also="standby")) for point in BOTH_POINTS
+                    self._one(fault, point, replace(self._at(point, "stop"), fellow_dies=True))
+                    for point in BOTH_POINTS
                 ]
             case _:
                 return super().of(fault)

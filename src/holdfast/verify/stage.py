@@ -105,7 +105,8 @@ class Stage:
         restart: str | None = None,
     ) -> None:
         self._address = address
-        self._master = self.a_session()
+        self._campaign = uuid.uuid4()
+        self._master = self._session(self._campaign)
         self._origin = origin
         self._root = root
         self.tasks = tasks
@@ -197,9 +198,26 @@ class Stage:
         """The same server under another session: nobody's jobs are interrupted by it."""
         return Stage(self._address, self._origin, self._root, self.tasks, self._targets)
 
-    def a_session(self) -> str:
-        """A session of the same server for one process more: nobody's jobs are interrupted by it."""
-        return f"{self._address}/;session_id={uuid.uuid4()}"
+    def session_of(self, home: Home, worker: str) -> str:
+        """The session of one worker of a run: each has its own, as each has its own Spark elsewhere."""
+        return self._session(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._campaign}/{home.root}/{worker}"))
+
+    def release(self, home: Home, sessions: Sequence[str]) -> None:
+        """End what workers that were killed have left under way in the server."""
+
+        def act() -> None:
+            from pyspark.sql import SparkSession
+
+            for address in sessions:
+                session = SparkSession.builder.remote(address).create()
+                session.interruptAll()
+                session.stop()
+
+        if sessions:
+            Actor(act, home.log).wait()
+
+    def _session(self, number: uuid.UUID) -> str:
+        return f"{self._address}/;session_id={number}"
 
     def _do(self, home: Home, act: Callable[[], None]) -> None:
         if self._targets:

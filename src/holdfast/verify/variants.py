@@ -69,13 +69,16 @@ def _other(policy: Policy) -> Policy:
 
 def with_standbys(plan: FlowPlan, standbys: int) -> tuple[FlowPlan, list[str]]:
     """The flow with so many standbys for every stage that can have them; those that cannot, in words."""
-    without = [stage.name for stage in plan.stages if not _can_stand_by(stage.policy)]
     stages = tuple(
-        stage if stage.name in without else replace(stage, policy=_standing_by(stage.policy, 1 + standbys))
+        replace(stage, policy=_standing_by(stage.policy, 1 + standbys))
+        if _can_stand_by(stage.policy)
+        else stage
         for stage in plan.stages
     )
-    why = [f"no standby can go on for stage {name}: a new process does" for name in without]
-    return replace(plan, stages=stages), why
+    made = replace(plan, stages=stages)
+    alone = [group for group in made.groups if all(policy.members == 1 for policy in made.policies_of(group))]
+    why = [f"nobody stands by for {', '.join(group.stages)}: a new process goes on" for group in alone]
+    return made, why
 
 
 def _can_stand_by(policy: Policy) -> bool:

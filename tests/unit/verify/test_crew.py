@@ -15,7 +15,7 @@ import pytest
 from holdfast.ledger import groups, holder
 from holdfast.ledger.ledger import Ledger
 from holdfast.ledger.process import Process
-from holdfast.protocols.supervision import READY
+from holdfast.protocols.supervision import FINISHED, READY
 from holdfast.verify.crew import Crew, replaced_at
 
 
@@ -34,14 +34,14 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def test_there_is_nobody_before_there_is_a_ledger(tmp_path: Path) -> None:
-    assert Crew.of(tmp_path) == Crew({}, [], [], [])
+    assert Crew.of(tmp_path) == Crew(())
     assert replaced_at(tmp_path) == []
 
 
 def test_who_leads_and_who_stands_by(tmp_path: Path, ledger: Ledger, child: Process) -> None:
     mine = holder.supervise(ledger, "flow")
     groups.lay_out(ledger, mine, {}, {"g": ["s"]})
-    wanted = [{"members": 2, "hot": False}]
+    wanted = [{"name": "g", "members": 2, "hot": False}]
     for worker, process in (("a", Process.myself()), ("b", child)):
         groups.add_worker(ledger, mine, worker, "g", "test")
         groups.note_process(ledger, worker, process)
@@ -51,11 +51,39 @@ def test_who_leads_and_who_stands_by(tmp_path: Path, ledger: Ledger, child: Proc
         groups.update_worker(ledger, worker, status=READY)
     crew = Crew.of(tmp_path)
     assert crew.is_complete(wanted)
-    assert not crew.is_complete([{"members": 2, "hot": True}]), (
-        "a hot standby computes with the one that leads"
+    assert not crew.is_complete([{"name": "g", "members": 2, "hot": True}]), "a hot standby computes as well"
+    assert not crew.is_complete([*wanted, {"name": "h", "members": 1, "hot": False}]), (
+        "another group has nobody"
     )
-    assert not crew.is_complete([*wanted, {"members": 0, "hot": False}]), "a group that nobody leads"
-    assert (crew.leaders, crew.standbys) == ([Process.myself()], [child])
+    (leader,) = crew.leaders
+    assert (leader.name, leader.process) == ("a", Process.myself())
+    standby = crew.fellow(leader)
+    assert standby is not None
+    assert standby.name == "b"
+    assert crew.fellow(standby) == leader, "with a standby dies the one that leads"
+    os.kill(child.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while child.lives() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert crew.fellow(leader) is None
+    assert not Crew.of(tmp_path).is_complete(wanted)
+
+
+def test_a_hot_group_is_complete_when_all_compute(tmp_path: Path, ledger: Ledger, child: Process) -> None:
+    mine = holder.supervise(ledger, "flow")
+    groups.lay_out(ledger, mine, {}, {"g": ["s"]})
+    for worker, process in (("a", Process.myself()), ("b", child)):
+        groups.add_worker(ledger, mine, worker, "g", "test")
+        groups.note_process(ledger, worker, process)
+        groups.update_worker(ledger, worker, status=READY)
+    groups.assign(ledger, mine, "g", "a", ["a"], "first")
+    hot = [{"name": "g", "members": 2, "hot": True}]
+    assert not Crew.of(tmp_path).is_complete(hot)
+    groups.admit(ledger, mine, "g", "b")
+    assert Crew.of(tmp_path).is_complete(hot)
+    assert not Crew.of(tmp_path).has_finished
+    groups.update_worker(ledger, "a", status=FINISHED)
+    assert Crew.of(tmp_path).has_finished
 
 
 def test_who_stands_still_is_found(tmp_path: Path, ledger: Ledger, child: Process) -> None:
@@ -68,7 +96,9 @@ def test_who_stands_still_is_found(tmp_path: Path, ledger: Ledger, child: Proces
     deadline = time.monotonic() + 10
     while Crew.of(tmp_path).stopped() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert Crew.of(tmp_path).stopped() == ("b", child)
+    found = Crew.of(tmp_path).stopped()
+    assert found is not None
+    assert (found.name, found.process) == ("b", child)
 
 
 def test_fail_overs_and_expulsions_are_counted_and_a_first_start_is_not(

@@ -113,6 +113,14 @@ def test_the_lease_of_the_one_that_leads_and_that_of_a_standby_are_two_runs() ->
     assert [run.steps[0].victims for run in (leads, stands_by)] == ["first", "others"]
 
 
+def test_two_die_at_once_where_one_stands_still_and_nobody_watches_where_the_supervisor_dies() -> None:
+    assert all(
+        run.steps[0].fellow_dies and run.steps[0].crash.endswith(":stop")
+        for run in under_a_supervisor("both")
+    )
+    assert all(run.steps[0].unwatched for run in under_a_supervisor("supervisor"))
+
+
 def test_pairs_under_a_supervisor_are_ordered_at_once() -> None:
     found = list(pairs("no_sync", 20, OFTEN, 1, supervised=True))
     assert {len(scenario.steps) for scenario in found} == {1}

@@ -102,6 +102,8 @@ def verify(
     from holdfast.verify.campaign import Wanted
 
     kept = keep.resolve() if keep else None
+    if spark and standbys:
+        raise typer.BadParameter("a plain Spark job has no supervisor", param_hint="--standbys")
     if workers and not standbys:
         raise typer.BadParameter("one process runs all stages without --standbys", param_hint="--workers")
     wanted = Wanted(

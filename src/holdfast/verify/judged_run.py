@@ -1,4 +1,4 @@
-"""What all ways to play a scenario share: the run's directory, the flow in it, and the judge of its sinks."""
+"""What all runs of scenarios share, whoever runs the flow: a directory, the flow in it, and the judge of its sinks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from holdfast.verify.scenario import Scenario
 from holdfast.verify.stage import Stage, Variant, halfway
 
 
-class Playing:
-    """One scenario being played."""
+class JudgedRun:
+    """The run of one scenario."""
 
     def __init__(self, stage: Stage, scenario: Scenario, variant: Variant, home: Home) -> None:
         self._stage = stage

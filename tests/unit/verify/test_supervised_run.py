@@ -51,6 +51,15 @@ def test_workers_are_forked_in_order_and_have_a_log_each(tmp_path: Path, nursery
     assert [log_of(tmp_path, name).read_text() for name in ("a", "b")] == ["0 lives as a\n", "1 lives as b\n"]
 
 
+def test_workers_are_counted_by_group_and_lead_a_session_each(tmp_path: Path, nursery: Nursery) -> None:
+    wards = [nursery.start("flow", told(tmp_path, name, name[0]), {}) for name in ("a-1", "b-1", "a-2")]
+    assert within(10, lambda: all(ward.poll() is not None for ward in wards))
+    said = [log_of(tmp_path, name).read_text() for name in ("a-1", "b-1", "a-2")]
+    assert said == ["0 lives as a-1\n", "0 lives as b-1\n", "1 lives as a-2\n"]
+    sleeper = nursery.start("flow", told(tmp_path, "long", "long"), {})
+    assert within(10, lambda: os.getsid(sleeper.pid) == sleeper.pid)
+
+
 def test_a_worker_outlives_the_supervisor_that_had_it_started_and_ends_with_the_nursery(
     tmp_path: Path, nursery: Nursery
 ) -> None:
