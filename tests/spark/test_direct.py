@@ -23,10 +23,11 @@ from holdfast.core.errors import InputError
 from holdfast.spark.hashing import can_hash, hash_columns
 from holdfast.spark.keys import hash_sql
 
-_TEXT = st.text(max_size=80) | st.text(alphabet="a€😀\x00", max_size=40)
+_LONG = st.sampled_from(["a" * 511, "€a" * 128, "a" * 513, "€" * 5_000])
+_TEXT = st.text(max_size=80) | st.text(alphabet="a€😀\x00", max_size=40) | _LONG
 _KINDS: dict[pa.DataType, st.SearchStrategy[object]] = {
     pa.string(): _TEXT,
-    pa.binary(): st.binary(max_size=80),
+    pa.binary(): st.binary(max_size=80) | _LONG.map(str.encode),
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
     pa.int32(): st.integers(-(2**31), 2**31 - 1),
     pa.int16(): st.integers(-(2**15), 2**15 - 1),

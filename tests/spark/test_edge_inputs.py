@@ -54,6 +54,25 @@ def test_all_rows_of_one_key_are_one_group(spark: SparkSession, tmp_path: Path, 
     check(spark, tmp_path, tmp_path / "out")
 
 
+@pytest.mark.parametrize("prefix", ["1 = 1", None])
+def test_values_of_ten_megabytes_are_keys_and_extremes_like_any_other(
+    spark: SparkSession, tmp_path: Path, work: Path, prefix: str | None
+) -> None:
+    big = [letter * 10_000_000 for letter in "abca"]
+    table = pa.table({"k": big, "s": big, "v": pa.array(range(4), pa.int64())})
+    write_files(tmp_path / "in", [table.slice(0, 3), table.slice(3)])
+    flow = hf.Flow("edge")
+    rows = flow.source("rows", hf.files(tmp_path / "in", schema="k string, s string, v bigint"))
+    rows = rows.where(prefix) if prefix else rows
+    grouped = rows.group_by("k").agg(n=hf.count(), total=hf.sum("v"), least=hf.min("s"), greatest=hf.max("s"))
+    grouped.named("counted").to(hf.parquet(tmp_path / "out"))
+    run(flow, spark, work)
+    found = ds.dataset(tmp_path / "out", format="parquet").to_table().sort_by("k")
+    assert found["k"].to_pylist() == found["least"].to_pylist() == found["greatest"].to_pylist() == big[:3]
+    assert found["n"].to_pylist() == [2, 1, 1]
+    assert found["total"].to_pylist() == [3, 1, 2]
+
+
 def test_deeply_nested_columns_pass_a_state_as_they_are(
     spark: SparkSession, tmp_path: Path, work: Path
 ) -> None:
