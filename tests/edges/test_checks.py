@@ -1,7 +1,8 @@
 """Every operator and sink, in every scenario, after every action: what they hold in the end is what a run in peace gave.
 
 A cell is one run of `checks_flow.py`: in its scenario it reads half of the files, then the action befalls it, and it goes on
-with the rest until everything has come out. `make test` runs a cell of every scenario and of every action, `make test-all` all.
+with the rest until everything has come out. `make test` runs a cell of every scenario and of every action, over few files;
+`make test-all` runs all cells, these too over more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -39,7 +41,7 @@ from holdfast.verify.classes import Recovery, Seen, judge
 
 FLOW = Path(checks_flow.__file__)
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
-FILES = 4  # before the action, and as many behind it
+FILES, FEW_FILES = 4, 2  # before the action, and as many behind it
 SECONDS_MAX = 240
 
 
@@ -85,13 +87,13 @@ ELSEWHERE = {
 
 CELLS = [
     pytest.param(
-        scenario,
-        action,
-        marks=() if (scenario, action) in IN_CI else pytest.mark.slow,
-        id=f"{scenario}-{action}",
+        *cell,
+        files,
+        marks=() if files == FEW_FILES else pytest.mark.slow,
+        id=f"{'-'.join(cell)}{'-few' if files == FEW_FILES else ''}",
     )
-    for scenario in SCENARIOS
-    for action in ACTIONS
+    for cell in product(SCENARIOS, ACTIONS)
+    for files in ([FEW_FILES] if cell in IN_CI else []) + [FILES]
 ]
 
 
@@ -102,6 +104,7 @@ class Run:
     home: Path
     scenario: Scenario
     ledger: str | None
+    at_once: int  # so many files come in at a time
     process: subprocess.Popen[bytes] | None = None
     files: int = 0
     ended: list[int] = field(default_factory=list)
@@ -111,8 +114,8 @@ class Run:
         return self.home / "work"
 
     def feed(self) -> None:
-        checks_flow.feed(self.home, self.files, FILES)
-        self.files += FILES
+        checks_flow.feed(self.home, self.files, self.at_once)
+        self.files += self.at_once
 
     def start(self, policy: str, *until: str) -> None:
         """Run on, or until all is read (`until_idle`) or all has come out (`drain`)."""
@@ -289,10 +292,11 @@ def planned(home: Path) -> FlowPlan:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("scenario", "action"), CELLS)
+@pytest.mark.parametrize(("scenario", "action", "files"), CELLS)
 def test_a_flow_with_everything_in_it_ends_as_in_peace(
     scenario: str,
     action: str,
+    files: int,
     tmp_path: Path,
     in_peace: Callable[[int], dict[str, pa.Table]],
     request: pytest.FixtureRequest,
@@ -302,7 +306,7 @@ def test_a_flow_with_everything_in_it_ends_as_in_peace(
     if played.ledger_in_postgres:
         ledger = request.getfixturevalue("postgres")
         request.getfixturevalue("monkeypatch").setenv(PASSWORD_VARIABLE, str(urlsplit(ledger).password))
-    run = Run(tmp_path, played, ledger)
+    run = Run(tmp_path, played, ledger, files)
     try:
         run.feed()
         befall(run, action)

@@ -48,8 +48,11 @@ def feed(kafka: str, events: int) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "faults", ["kill,target", pytest.param("kill,zombie,target", marks=pytest.mark.slow)]
+)
 def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
-    own_servers: OwnServers, tmp_path: Path
+    own_servers: OwnServers, tmp_path: Path, faults: str
 ) -> None:
     """With the options that docs/VERIFY.md shows for targets that restart, at the points of a sink."""
     postgres, kafka = (own_servers.address(name) for name in ("postgres", "kafka"))
@@ -57,7 +60,7 @@ def test_a_flow_into_servers_is_precise_also_when_they_are_restarted(
     flow = tmp_path / "shop.py"
     flow.write_text(FLOW.format(postgres=postgres, kafka=kafka))
     done = subprocess.run(
-        [HOLDFAST, "verify", flow, "--faults", "kill,zombie,target", "--points", ",".join(POINTS),
+        [HOLDFAST, "verify", flow, "--faults", faults, "--points", ",".join(POINTS),
          "--restart", own_servers.restart_command("postgres", "kafka"),
          "--json", tmp_path / "report.json", "--html", tmp_path / "report.html",
          "--junit", tmp_path / "report.xml", "--epochs", "4"],

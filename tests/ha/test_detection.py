@@ -137,6 +137,7 @@ def test_beside_24_busy_processes_the_ill_are_found_and_the_starved_are_not_accu
     assert not late
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_flow_beside_24_busy_processes_goes_on_and_its_stopped_primary_is_replaced(tmp_path: Path) -> None:
     """Two cells of the matrix on a real flow, in one run."""

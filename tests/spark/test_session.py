@@ -1,13 +1,17 @@
-"""Sessions of our own: who can reach them."""
+"""Sessions of our own: who can reach them, and what their Python workers begin with."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
+import pyspark
 from pyspark.sql import SparkSession
 
 _LISTENS = "0A"
@@ -19,6 +23,18 @@ def test_in_local_mode_spark_listens_on_loopback_only_and_asks_for_a_secret(spar
     assert opened, "Spark listens on some port"
     assert {address for address in opened if not address.startswith("127.")} == set()
     assert spark.conf.get("spark.authenticate") == "true"
+
+
+def test_python_workers_have_all_imported_and_nothing_from_an_archive(spark: SparkSession) -> None:
+    def tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+        yield pa.RecordBatch.from_pydict({"files": [json.dumps(files)]})
+
+    (row,) = spark.range(1, numPartitions=1).mapInArrow(tell, "files string").collect()
+    files = json.loads(row.files)
+    assert {"holdfast.spark.epoch", "pyarrow", "pyspark.worker"} <= files.keys()
+    assert files["pyspark"] == pyspark.__file__
+    assert [file for file in files.values() if file and ".zip" in file] == []
 
 
 def _family(pid: int) -> Iterator[int]:

@@ -253,7 +253,8 @@ class _StagedFile(Staged):
         """Rows are matched by `IS`, for which a null equals a null, and which uses the index over the key."""
         table, key = self.epoch.table, self.epoch.key
         columns = _staging_columns(self.epoch.schema)
-        staged = sa.table(_STAGED, *(sa.column(column.name) for column in columns), schema=STAGING)
+        loaded = sa.table(_STAGED, *(sa.column(column.name) for column in columns), schema=STAGING)
+        staged = loaded.alias(f"{_STAGED} {table.name}")  # never what the target is called
         pairs = list(zip(table.c, staged.c, strict=True))
         rows = sa.select(*staged.c)
         if key is None:

@@ -140,7 +140,7 @@ def _hash_bytes(column: pa.Array, seed: Words) -> Words:
 def _hash_long_values(data: Bytes, start: Numbers, length: Numbers, seed: Words) -> Words:
     """One value after the other; Spark's xxhash64 of bytes is XXH64 with a seed."""
     pieces = zip(start.tolist(), (start + length).tolist(), seed.tolist(), strict=True)
-    found = (xxh64_intdigest(data[first:end], own) for first, end, own in pieces)
+    found = (xxh64_intdigest(data[first:end].data, own) for first, end, own in pieces)
     return np.fromiter(found, np.uint64, len(start))
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.core.errors import PlanError
 from holdfast.core.python_path import SAFELY_VARIABLE, for_tasks
+from holdfast.spark import daemon
 from holdfast.spark.launch import start_jvm
 from holdfast.spark.quiet import LOG_LEVEL, quietly
 
@@ -77,6 +78,7 @@ def make_session(name: str, master: str, conf: Mapping[str, str]) -> SparkSessio
         # Spark starts Python in the current directory; what lies there must not take the place of Python's modules.
         settings.setdefault(f"spark.executorEnv.{SAFELY_VARIABLE}", "1")
         settings.setdefault("spark.executorEnv.PYTHONPATH", for_tasks())
+        settings.setdefault(*daemon.SETTING)
     settings.setdefault("spark.sql.warehouse.dir", _warehouse())
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -190,7 +190,10 @@ def _perform(act: Callable[[], object], log: Path, result: Path) -> None:
         print(without_secrets(whole(caught)), file=sys.stderr)
         error = facts_of(caught)
     try:
-        result.write_bytes(pickle.dumps((value, error)))
+        # Renamed, as it may be killed while it writes: half a result is none.
+        unfinished = result.with_name(f"{result.name}.unfinished")
+        unfinished.write_bytes(pickle.dumps((value, error)))
+        unfinished.rename(result)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:

@@ -23,6 +23,7 @@ from holdfast.core.crashpoints import POINTS
 from holdfast.core.errors import HoldfastError, PlanError
 from holdfast.flow.flow_plan import FlowPlan
 from holdfast.runtime.script import Script
+from holdfast.spark import daemon
 from holdfast.verify.actor import Actor
 from holdfast.verify.classes import Recovery, worst
 from holdfast.verify.golden import Middle, gate, golden_run, in_small_epochs, in_the_middle, of_its_own
@@ -110,7 +111,7 @@ def verify_on(
 
 # One Python environment for all sessions, and workers that begin at once: they die with the jobs of drivers that died.
 SERVER_SETTINGS = {
-    "spark.python.daemon.module": "holdfast.spark.daemon",
+    **dict([daemon.SETTING]),
     "spark.sql.artifact.isolation.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",

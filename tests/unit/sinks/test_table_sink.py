@@ -232,7 +232,7 @@ def test_sqlalchemy_reads_dates_and_times_back_as_such(tmp_path: Path) -> None:
 names = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
 ) | st.sampled_from(
-    ['"', "'", "`", "[x]", "a.b", "%s", "%(x)s", ":x", "?", "select", "a b", "ROWID", "--", ";"]
+    ['"', "'", "`", "[x]", "a.b", "%s", "%(x)s", ":x", "?", "select", "a b", "ROWID", "--", ";", "staged"]
 )
 
 
