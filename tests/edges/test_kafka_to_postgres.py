@@ -189,6 +189,7 @@ def play(shop: Shop, events: int, kills: int, restarts: tuple[str, ...]) -> None
     shop.check(events)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_flow_from_kafka_to_postgres_survives_kills_and_restarts(shop: Callable[..., Shop]) -> None:
     play(shop(4_000), 40_000, kills=1, restarts=("kafka", "postgres"))

@@ -74,7 +74,7 @@ def run_again(stand: Stand, spark: SparkSession) -> int:
 
 
 # Every file takes a run of the flow: `make test` damages some of them, `make test-all` each.
-SOME_OR_ALL = pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+SOME_OR_ALL = pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 
 
 @pytest.mark.timeout(900)

@@ -86,7 +86,7 @@ def test_event_time_runs_as_written(walk: Callable[[str], Walk]) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("policy", ["gap", "default", "hot"])
+@pytest.mark.parametrize("policy", ["gap", pytest.param("default", marks=pytest.mark.slow), "hot"])
 def test_policies_differ_as_written(walk: Callable[[str], Walk], policy: str) -> None:
     """Under `gap` as many rows are missing as are said to be skipped; under the others none is missing or there twice."""
     chapter = walk("03-choosing-a-policy.md").of(policy)

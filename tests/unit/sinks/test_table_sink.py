@@ -236,6 +236,7 @@ names = st.text(
 )
 
 
+@settings(max_examples=40)
 @given(table=names, columns=st.lists(names, min_size=2, max_size=3, unique_by=lambda name: name.casefold()))
 def test_names_are_quoted_whatever_is_in_them(
     table: str, columns: list[str], tmp_path_factory: pytest.TempPathFactory
