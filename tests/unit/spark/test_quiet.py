@@ -22,9 +22,10 @@ import subprocess, sys
 from pathlib import Path
 from holdfast.spark.quiet import quietly
 
-jvm = ["bash", "-c", "cat said >&2; read; echo 'a function prints' >&2"]
+jvm = ["bash", "-c", "cat said >&2; echo started; read; echo 'a function prints' >&2"]
 with quietly(eval(sys.argv[1])):
-    child = subprocess.Popen(jvm, stdin=subprocess.PIPE)
+    child = subprocess.Popen(jvm, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+assert child.stdout.readline().strip() == b"started"  # two who write to one stderr at once mix their lines
 print("ours", file=sys.stderr, flush=True)
 child.communicate(b"go on")
 """
