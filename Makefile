@@ -39,14 +39,14 @@ services-stop: $(READY) ## stop them; their data stays
 	@$(BIN)/python scripts/services stop
 
 # Where a server cannot be had, its tests are skipped, or fail if CI=true.
-# pytest comes last, so that the run ends with its summary. Three workers for two cores: tests that wait leave one idle.
+# pytest comes last, so that the run ends with its summary.
 test: lint $(ARCHIVE) ## everything except the slow tests
 	@$(BIN)/python scripts/services start || true
-	@$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
 
 test-all: lint $(ARCHIVE) ## everything
 	@$(BIN)/python scripts/services start || true
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=5
 
 demo: $(READY) ## run the example flow, kill it, run it again, compare
 	@$(BIN)/python examples/demo.py
